@@ -1,5 +1,6 @@
-//! `cargo xtask bench codec [--publish] [OPTION]...`: the codecs alone, in memory: starts `crates/codec/benches` with the options. `--publish`
-//! measures all codecs, and writes the range of each level.
+//! `cargo xtask bench codec [--publish] [OPTION]...`: the codecs alone, in memory: starts
+//! `crates/codec/benches` with the options. `--publish` measures all codecs, and writes the range
+//! of each level.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -33,7 +34,7 @@ pub(crate) fn codec(args: &CodecArgs) -> Result<()> {
     if packages::archive().is_err() && need::find_tool("apt-get").is_some() {
         install::install_package("linux-source")?;
     }
-    let bench = ["bench", "--package", "ferofs-codec", "--"];
+    let bench = ["bench", "--package", "ferofs-codec", "--features", "liblz4-encode", "--"];
     if !args.publish {
         return shell::run(shell::cargo().args(bench).args(&args.options));
     }
@@ -57,7 +58,8 @@ pub(crate) fn codec(args: &CodecArgs) -> Result<()> {
     report.publish(about, table(&ratios)?, 1, 2)
 }
 
-/// Adds the lines of one codec: sample, codec, level, size of the output, speed and bytes of ours and of theirs, ratios.
+/// Adds the lines of one codec: sample, codec, level, size of the output, speed and bytes of ours
+/// and of theirs, ratios.
 fn add(text: &str, codec: &str, ratios: &mut Ratios) -> Result<()> {
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();

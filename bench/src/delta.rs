@@ -1,5 +1,5 @@
-//! `cargo xtask bench delta [--only NAME]... [--publish]`: exact deltas of real updates, compared with bsdiff, xdelta3, zstd and casync on the
-//! same two images, which ferofs and mkfs.erofs make.
+//! `cargo xtask bench delta [--only NAME]... [--publish]`: exact deltas of real updates, compared
+//! with bsdiff, xdelta3, zstd and casync on the same two images, which ferofs and mkfs.erofs make.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,18 +1,19 @@
-//! The table of README.md: lines of the published pages that readers ask for first, and the worst ones. Publishing a page writes it anew, and
-//! a test compares it.
+//! The table of README.md: lines of the published pages that readers ask for first, and the worst
+//! ones. Publishing a page writes it anew, and a test compares it.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 use ferofs_devtools::{page, shell};
 
-use crate::build::WITH_ITSELF;
 use crate::common::report::{number, rows};
+use crate::write::WITH_ITSELF;
 
 /// The line before the table in README.md.
 const BEGIN: &str = "<!-- cargo xtask bench writes from here, from docs/results -->";
 
-/// Lines of build.tsv: contest, tree, the start of the command that is compared, and what README.md calls them.
+/// Lines of build.tsv: contest, tree, the start of the command that is compared, and what README.md
+/// calls them.
 const BUILDS: [(&str, &str, &str, &str); 5] = [
     ("default", "desktop", "`mkfs.erofs", "a desktop of 2.8 GB, no option given"),
     ("lz4", "desktop", "`mkfs.erofs", "the same, `--preset fast`"),

@@ -1,8 +1,10 @@
-//! `cargo xtask bench kernel [--only SETTING]... [--rounds N] [--dir DIR] [--publish]`: how fast Linux reads images that ferofs, erofs-utils
-//! and squashfs-tools made of the same trees, through its own drivers and loop devices.
+//! `cargo xtask bench kernel [--only SETTING]... [--rounds N] [--dir DIR] [--publish]`: how fast
+//! Linux reads images that ferofs, erofs-utils and squashfs-tools made of the same trees, through
+//! its own drivers and loop devices.
 //!
-//! Before each measurement the image is mounted anew, so that none of its files are in the page cache. “Cold” means that the image itself is
-//! not there either, “warm” that it is. Processor seconds are those of the reader and of all threads of the kernel, some of which decode.
+//! Before each measurement the image is mounted anew, so that none of its files are in the page
+//! cache. “Cold” means that the image itself is not there either, “warm” that it is. Processor
+//! seconds are those of the reader and of all threads of the kernel, some of which decode.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +23,8 @@ use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{PageCache, Spread, rotated_order, set_page_cache};
 use crate::trees::{self, each_file};
 
-/// Options of ferofs, mkfs.erofs and mksquashfs that fit each other: the same algorithm, level and window.
+/// Options of ferofs, mkfs.erofs and mksquashfs that fit each other: the same algorithm, level and
+/// window.
 const SETTINGS: [(&str, [&str; 3]); 3] = [
     ("lz4 64K", ["-z lz4 -C 64K -E fragments", "-zlz4 -C65536 -Efragments", "-comp lz4 -b 64K"]),
     ("lz4hc 4K", ["--preset android", "-zlz4hc,9 -C4096", "-comp lz4 -Xhc -b 4K"]),
@@ -193,7 +196,8 @@ fn medians(runs: &[Vec<Cost>; 3]) -> Result<[Cost; 3]> {
 }
 
 impl Row {
-    /// Processor seconds and seconds of the image of ferofs, divided by those of the images of erofs-utils and of squashfs-tools.
+    /// Processor seconds and seconds of the image of ferofs, divided by those of the images of
+    /// erofs-utils and of squashfs-tools.
     fn ratios(&self) -> [f64; 4] {
         let [ours, erofs, squashfs] = self.costs;
         [ours[0] / erofs[0], ours[1] / erofs[1], ours[0] / squashfs[0], ours[1] / squashfs[1]]

@@ -1,5 +1,6 @@
-//! `cargo xtask bench like [--only NAME]... [--publish]`: how much of an image programs fetch that have the earlier one, with `build --like` and
-//! without. The updates are those of [`updates`]; all files have the same time, as in reproducible images: new times change every inode.
+//! `cargo xtask bench like [--only NAME]... [--publish]`: how much of an image programs fetch that
+//! have the earlier one, with `build --like` and without. The updates are those of [`updates`]; all
+//! files have the same time, as in reproducible images: new times change every inode.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,7 +1,8 @@
-//! The benchmarks of ferofs. `cargo xtask bench ...` builds this program with optimisation and starts it. It asserts no figure:
-//! figures depend on the machine.
+//! The benchmarks of ferofs. `cargo xtask bench ...` builds this program with optimisation and
+//! starts it. It asserts no figure: figures depend on the machine.
 //!
-//! - [`build`], [`delta`], [`patch`], [`random`]: one job of the command `ferofs`, compared with other tools, over [`trees`] that users have.
+//! - [`write`], [`delta`], [`patch`], [`random`]: one job of the command `ferofs`, compared with
+//!   other tools, over [`trees`] that users have.
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
 //! - [`codec`]: the library alone; starts `crates/codec/benches`.
 //! - [`fleet`]: images on servers.
@@ -16,9 +17,9 @@
 //! - [`paper`]: the evaluation of the EROFS paper, with a report.
 #![forbid(unsafe_code)]
 
-mod build;
 mod charts;
 mod codec;
+mod write;
 /// What several benchmarks share.
 mod common {
     pub(crate) mod deltas;
@@ -54,54 +55,67 @@ use common::options::{PartArgs, SizeArgs};
 
 /// The benchmarks of ferofs
 ///
-/// --publish writes docs/results/COMMAND.md, if nothing else is said. Each command installs missing programs with apt-get.
+/// --publish writes docs/results/COMMAND.md, if nothing else is said. Each command installs missing
+/// programs with apt-get.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench", max_term_width = 120)]
 enum Bench {
     /// Measure and publish every page below docs in 95 minutes
     ///
-    /// Only in a checkout without changes and on an idle machine; an interrupted run continues. The trees are made before.
+    /// Only in a checkout without changes and on an idle machine; an interrupted run continues. The
+    /// trees are made before.
     All,
     /// Time and size of builds, presets and extracting, over trees that users have
     ///
-    /// Compared with mkfs.erofs, mksquashfs, mkdwarfs, fsck.erofs and unsquashfs. The trees need 6 GB in target/bench-trees.
-    Build(build::BuildArgs),
-    /// Size, build time and random reads of images of a small Debian: the pictures and tables of README.md and docs/guide
+    /// Compared with mkfs.erofs, mksquashfs, mkdwarfs, fsck.erofs and unsquashfs. The trees need 6
+    /// GB in target/bench-trees.
+    Build(write::BuildArgs),
+    /// Size, build time and random reads of images of a small Debian: the pictures and tables of
+    /// README.md and docs/guide
     ///
-    /// Compared with erofs-utils and squashfs-tools, and over algorithms, levels and cluster sizes. Needs root.
+    /// Compared with erofs-utils and squashfs-tools, and over algorithms, levels and cluster sizes.
+    /// Needs root.
     Charts(charts::ChartsArgs),
     /// Time the codecs alone
     Codec(codec::CodecArgs),
-    /// Sizes of exact deltas of real updates, and the cost of applying them, compared with bsdiff, xdelta3, zstd and casync; needs root
+    /// Sizes of exact deltas of real updates, and the cost of applying them, compared with bsdiff,
+    /// xdelta3, zstd and casync; needs root
     Delta(SizeArgs),
-    /// Images on servers, at several latencies: the first file, complete reads compared with downloads, 200 mounts on one machine
+    /// Images on servers, at several latencies: the first file, complete reads compared with
+    /// downloads, 200 mounts on one machine
     ///
     /// Needs 8 GB in DIR (target/bench-fleet), and root.
     Fleet(fleet::FleetArgs),
-    /// Fail if a build, check, read or patch of generated trees does not cost what bench/gate.tsv accepts; 4 minutes
+    /// Fail if a build, check, read or patch of generated trees does not cost what bench/gate.tsv
+    /// accepts; 4 minutes
     Gate(gate::GateArgs),
-    /// Reads, and starts of programs, by Linux's own drivers of images of ferofs, mkfs.erofs and mksquashfs
+    /// Reads, and starts of programs, by Linux's own drivers of images of ferofs, mkfs.erofs and
+    /// mksquashfs
     ///
     /// Images are in DIR (target). Needs root.
     Kernel(PartArgs),
     /// Bytes that programs fetch of images of real updates, with `build --like` and without
     Like(SizeArgs),
-    /// Repeat the evaluation of the EROFS paper in 14 minutes and write a report; an interrupted run continues
+    /// Repeat the evaluation of the EROFS paper in 14 minutes and write a report; an interrupted
+    /// run continues
     Paper(paper::PaperArgs),
     /// Sizes of patches of real updates, compared with bsdiff, xdelta3, zstd and casync
     Patch(SizeArgs),
     // The evaluation of the paper starts it.
     #[command(hide = true)]
     Policy(paper::policy::PolicyArgs),
-    /// Random reads of 0.1 to 100 % of a file through mounts, compared with erofsfuse and the kernel's EROFS
+    /// Random reads of 0.1 to 100 % of a file through mounts, compared with erofsfuse and the
+    /// kernel's EROFS
     Random(random::RandomArgs),
-    /// Sizes of images of many versions of the same trees, compared with mksquashfs and archives by zstd
+    /// Sizes of images of many versions of the same trees, compared with mksquashfs and archives by
+    /// zstd
     ///
     /// Also of snapshots that are added one by one. Needs pip, and 2 GB in target.
     Redundant(SizeArgs),
     /// Time and memory of trees of 10,000 to a million names, cold sources, and tiny images
     ///
-    /// Compared with mkfs.erofs and mksquashfs. Needs 5 GB in DIR (/dev/shm) for a million names, and root.
+    /// Compared with mkfs.erofs and mksquashfs. Needs 5 GB in DIR (/dev/shm) for a million names,
+    /// and root.
     Scale(scale::ScaleArgs),
     /// Run the commands of the terminal in README.md, and show what they print; needs root
     Terminal(terminal::TerminalArgs),
@@ -122,7 +136,7 @@ fn run(bench: Bench) -> Result<()> {
         Bench::All => {
             published::all(|name| run(Bench::try_parse_from(["bench", name, "--publish"])?))
         }
-        Bench::Build(args) => build::build(&args),
+        Bench::Build(args) => write::build(&args),
         Bench::Charts(args) => charts::charts(&args),
         Bench::Codec(args) => codec::codec(&args),
         Bench::Delta(args) => delta::delta(&args),

@@ -1,4 +1,5 @@
-//! `cargo xtask bench patch [--only NAME]... [--publish]`: patches of real updates, compared with bsdiff, xdelta3, zstd and casync on the two images.
+//! `cargo xtask bench patch [--only NAME]... [--publish]`: patches of real updates, compared with
+//! bsdiff, xdelta3, zstd and casync on the two images.
 
 use std::fs;
 use std::path::{Path, PathBuf};

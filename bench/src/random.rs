@@ -1,9 +1,10 @@
 //! `cargo xtask bench random`: random reads of a part of a file through mounts.
 //!
-//! Programs mostly read a small part of a large file: databases, searches, programs that start. The benchmark varies what users
-//! vary: the part of the file that is read (density), the distribution of the reads, their size, how many run at a time, the
-//! clusters of the image, and whether the image is in the page cache. It prints each cell for ferofs, erofsfuse and the kernel, and
-//! at the end a table of the cells in which ferofs is slowest compared with erofsfuse.
+//! Programs mostly read a small part of a large file: databases, searches, programs that start. The
+//! benchmark varies what users vary: the part of the file that is read (density), the distribution
+//! of the reads, their size, how many run at a time, the clusters of the image, and whether the
+//! image is in the page cache. It prints each cell for ferofs, erofsfuse and the kernel, and at the
+//! end a table of the cells in which ferofs is slowest compared with erofsfuse.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -26,10 +27,11 @@ use crate::trees::packages;
 
 /// Bytes of the file that are read from: the reads of a cell touch a part of them.
 const SIZE: u64 = 512 << 20;
-/// Seconds after which fio stops: a slow file system reads less in the same time. Dense reads become faster when the page cache fills, which
-/// takes a second.
+/// Seconds after which fio stops: a slow file system reads less in the same time. Dense reads
+/// become faster when the page cache fills, which takes a second.
 const FIO_SECONDS: u32 = 4;
-/// A run mounts and reads again, at other places, until it has this many reads, because those of 10 ms say nothing.
+/// A run mounts and reads again, at other places, until it has this many reads, because those of 10
+/// ms say nothing.
 const READS: u64 = 1024;
 /// A limit on memory for which the times of the slowest reads are shown, too.
 const MEMORY: &[&str] = &["--memory-limit", "32M"];

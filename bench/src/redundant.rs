@@ -1,6 +1,7 @@
-//! `cargo xtask bench redundant [--only FAMILY]... [--publish]`: the smallest images of trees with many versions of the same files, compared
-//! with mksquashfs and compressed archives. The sizes do not depend on the machine. `--publish` writes the figures that have
-//! aims into docs/results/redundant.md.
+//! `cargo xtask bench redundant [--only FAMILY]... [--publish]`: the smallest images of trees with
+//! many versions of the same files, compared with mksquashfs and compressed archives. The sizes do
+//! not depend on the machine. `--publish` writes the figures that have aims into
+//! docs/results/redundant.md.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +21,8 @@ use crate::trees::{self, VERSIONS};
 const NIGHTLY: &str = "nightly";
 /// The family with an aim in bytes.
 const PYTHON: &str = "python";
-/// Bytes that the family `python` may have with the preset: 0.88 of what mksquashfs needed when the aim was set.
+/// Bytes that the family `python` may have with the preset: 0.88 of what mksquashfs needed when the
+/// aim was set.
 const PYTHON_MB: f64 = 22.0;
 /// An image may have this many times the bytes of an archive with the window of 8 MiB.
 const TO_ARCHIVE: f64 = 1.15;
@@ -114,7 +116,8 @@ fn aims(family: &str, images: &Images, content: &Content, report: &mut Report) -
 /// Options of mksquashfs that fit the settings below.
 const SQUASHFS_OPTIONS: &str = "-comp zstd -Xcompression-level 15 -b 1M";
 
-/// Options of `ferofs build`, each a line of the table. Each `48bit` follows the same options without it.
+/// Options of `ferofs build`, each a line of the table. Each `48bit` follows the same options
+/// without it.
 const SETTINGS: [&str; 4] = [
     "-z zstd,15 -C 1M -E all-fragments --order similar",
     "-z zstd,15 -C 1M -E all-fragments,48bit --order similar",
@@ -219,7 +222,8 @@ fn compress(tree: &Path) -> Result<Content> {
     Ok(Content { all, best_order, archives })
 }
 
-/// The path below the directory of the version, without other components that are the version's name.
+/// The path below the directory of the version, without other components that are the version's
+/// name.
 fn path_without_version(path: &Path) -> PathBuf {
     let mut components = path.components();
     let version = components.next();
@@ -247,7 +251,8 @@ fn compressed(tree: &Path, paths: &[PathBuf], window: u32) -> Result<Compressed>
     Ok(Compressed { size, cpu: outcome.cpu, peak: outcome.peak })
 }
 
-/// Options of `ferofs build`: with the whole window over all versions, and with small clusters in the order of the tree.
+/// Options of `ferofs build`: with the whole window over all versions, and with small clusters in
+/// the order of the tree.
 const SNAPSHOT_SETTINGS: [&str; 2] = [PRESET, "-z zstd,9 -C 64K -E 48bit,fragments --order tree"];
 
 /// The image of all snapshots may be at most this many times that of all at once.

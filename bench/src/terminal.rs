@@ -1,7 +1,9 @@
-//! `cargo xtask bench terminal`: runs some commands in a terminal, and draws what the terminal shows: the first picture of README.md.
+//! `cargo xtask bench terminal`: runs some commands in a terminal, and draws what the terminal
+//! shows: the first picture of README.md.
 //!
-//! Nothing is written by hand: the commands run in a pseudo-terminal (`script`), their output is recorded with its escape sequences
-//! (docs/pictures/terminal.json), and a terminal emulator says what they leave on the screen.
+//! Nothing is written by hand: the commands run in a pseudo-terminal (`script`), their output is
+//! recorded with its escape sequences (docs/pictures/terminal.json), and a terminal emulator says
+//! what they leave on the screen.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +21,8 @@ use crate::trees;
 
 /// The recorded output.
 const RECORD: &str = "docs/pictures/terminal.json";
-/// Columns of the terminal: the longest line of the output fits, and the picture can be read on a telephone.
+/// Columns of the terminal: the longest line of the output fits, and the picture can be read on a
+/// telephone.
 const COLUMNS: u16 = 70;
 /// Lines of one command; more would make the picture too long to look at.
 const LINES: u16 = 24;
@@ -30,7 +33,8 @@ const LINE: f64 = 18.0;
 /// Space around the text.
 const MARGIN: f64 = 16.0;
 
-/// What is shown; each command fits in a line. The folder `rootfs` is a small Debian; `next` is the same with one changed file.
+/// What is shown; each command fits in a line. The folder `rootfs` is a small Debian; `next` is the
+/// same with one changed file.
 const COMMANDS: [&str; 10] = [
     "du -sh rootfs",
     "ferofs build rootfs rootfs.erofs",

@@ -1,5 +1,6 @@
-//! Long searches for defects, started by `cargo xtask fuzz options|faults|hostile|kernels`. Each search makes its own input from a
-//! seed, runs the `ferofs` command that `FEROFS_BIN` names, and prints each failure as a command that repeats it.
+//! Long searches for defects, started by `cargo xtask fuzz options|faults|hostile|kernels`. Each
+//! search makes its own input from a seed, runs the `ferofs` command that `FEROFS_BIN` names, and
+//! prints each failure as a command that repeats it.
 
 // It knows the registers and the numbers of system calls of this processor.
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,5 @@
-//! Gives the shared library its soname, by which programs find it: the version up to which it stays compatible.
+//! Gives the shared library its soname, by which programs find it: the version up to which it stays
+//! compatible.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libferofs.so.0");

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SONAME: &str = "libferofs.so.0";
 
-/// Installs the libraries that cargo built in `built` below `prefix`, which is also the prefix in the file for pkg-config. `source` is the
-/// directory of the crate.
+/// Installs the libraries that cargo built in `built` below `prefix`, which is also the prefix in
+/// the file for pkg-config. `source` is the directory of the crate.
 ///
 /// # Errors
 /// When a file cannot be read or written, with its path.

@@ -1,5 +1,5 @@
-//! A control group (cgroup): the kernel counts and limits the memory of the processes in it. Both versions of the cgroup
-//! interface are supported.
+//! A control group (cgroup): the kernel counts and limits the memory of the processes in it. Both
+//! versions of the cgroup interface are supported.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// This machine lacks something that a measurement needs. It is not a failure of the measured program, so callers can report it
-/// as "left out".
+/// This machine lacks something that a measurement needs. It is not a failure of the measured
+/// program, so callers can report it as "left out".
 #[derive(Clone, Debug)]
 pub struct Unavailable(pub String);
 
@@ -36,7 +36,8 @@ enum Version {
 }
 
 impl Cgroup {
-    /// Creates a group. Its processes may use at most `limit` bytes of memory; the page cache of the files that they read counts.
+    /// Creates a group. Its processes may use at most `limit` bytes of memory; the page cache of
+    /// the files that they read counts.
     ///
     /// # Errors
     /// [`Unavailable`] where the machine has no memory cgroups or does not allow a new one.
@@ -120,7 +121,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // The kernel may count a process that has just ended for a moment longer; then the directory is busy.
+        // The kernel may count a process that has just ended for a moment longer; then the
+        // directory is busy.
         for _ in 0..50 {
             if fs::remove_dir(&self.dir).is_ok() {
                 return;

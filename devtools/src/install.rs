@@ -1,5 +1,5 @@
-//! Installs the programs that a command needs and this machine lacks, with Debian's package manager. Services that come with them are
-//! neither started nor enabled.
+//! Installs the programs that a command needs and this machine lacks, with Debian's package
+//! manager. Services that come with them are neither started nor enabled.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -34,7 +34,8 @@ pub const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
 pub const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
 /// Divides images into chunks by their content.
 pub const CASYNC: Tool = Tool { program: "casync", package: "casync" };
-/// Measures the memory of a program that it starts. Linux counts the memory of the process that starts a program, too, and this one is small.
+/// Measures the memory of a program that it starts. Linux counts the memory of the process that
+/// starts a program, too, and this one is small.
 pub const TIME: Tool = Tool { program: "time", package: "time" };
 /// Counts the instructions of a program.
 pub const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
@@ -73,6 +74,62 @@ pub fn install(tools: &[Tool]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
+    check_rights(&packages)?;
+    install_packages(&packages)?;
+    match tools.iter().find(|tool| need::find_tool(tool.program).is_none()) {
+        Some(Tool { program, package }) => {
+            bail!("{package} is installed, but {program} is still not found")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Installs those of `tools` that are missing and that the distribution has, and returns those that
+/// it does not have: Debian's releases differ in their packages.
+///
+/// # Errors
+/// As [`install`], and when the lists of packages cannot be updated: without them, nobody knows
+/// what the distribution has.
+pub fn install_existing(tools: &[Tool]) -> Result<Vec<Tool>> {
+    let packages = missing_packages(tools);
+    let mut unknown = Vec::new();
+    if !packages.is_empty() {
+        check_rights(&packages)?;
+        unknown = unknown_packages(&packages)?;
+    }
+    if !unknown.is_empty() {
+        // By default, a mirror that does not answer is only a warning.
+        shell::run(apt_get().args(["-o", "APT::Update::Error-Mode=any", "update"]))?;
+        unknown = unknown_packages(&unknown)?;
+    }
+    let (lacking, existing) =
+        tools.iter().partition::<Vec<Tool>, _>(|tool| unknown.contains(&tool.package));
+    install(&existing)?;
+    Ok(lacking)
+}
+
+/// Those of `packages` of which apt knows no version that it could install.
+fn unknown_packages<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
+    let policy =
+        shell::output(Command::new("apt-cache").arg("policy").args(packages).env("LC_ALL", "C"))?;
+    let policy = String::from_utf8_lossy(&policy);
+    // A line with the name and a colon begins the part of a package. A package that no list names
+    // has no part, or no candidate.
+    let mut known = Vec::new();
+    let mut name = "";
+    for line in policy.lines() {
+        match line.trim_start().strip_prefix("Candidate: ") {
+            Some("(none)") => {}
+            Some(_) => known.push(name),
+            None if !line.starts_with(' ') => name = line.trim_end_matches(':'),
+            None => {}
+        }
+    }
+    Ok(packages.iter().copied().filter(|package| !known.contains(package)).collect())
+}
+
+/// Checks that this process can install packages.
+fn check_rights(packages: &[&str]) -> Result<()> {
     let list = packages.join(" ");
     if need::find_tool("apt-get").is_none() {
         bail!(
@@ -82,13 +139,7 @@ pub fn install(tools: &[Tool]) -> Result<()> {
     if !need::is_root() && need::find_tool("sudo").is_none() {
         bail!("these packages are missing, please install them as root: apt-get install {list}");
     }
-    install_packages(&packages)?;
-    match tools.iter().find(|tool| need::find_tool(tool.program).is_none()) {
-        Some(Tool { program, package }) => {
-            bail!("{package} is installed, but {program} is still not found")
-        }
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Installs a package that contains no program.
@@ -105,7 +156,8 @@ fn install_packages(packages: &[&str]) -> Result<()> {
         let options = ["install", "--yes", "--no-install-recommends"];
         shell::run(apt_get().args(options).args(packages))
     };
-    // A new machine has no package lists yet, and old lists name packages that the mirror has removed.
+    // A new machine has no package lists yet, and old lists name packages that the mirror has
+    // removed.
     if install().is_err() {
         shell::run(apt_get().arg("update"))?;
         install()?;
@@ -117,8 +169,9 @@ fn apt_get() -> Command {
     as_root(&without_services(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]))
 }
 
-/// The command line `words`, run where the programs that start and enable services do nothing. This is a mount namespace, so the change
-/// ends with the command, however that ends. In a container that may not make namespaces, it is the command line alone.
+/// The command line `words`, run where the programs that start and enable services do nothing. This
+/// is a mount namespace, so the change ends with the command, however that ends. In a container
+/// that may not make namespaces, it is the command line alone.
 fn without_services(words: &[&str]) -> Vec<String> {
     let can_mount = as_root(&["unshare", "--mount", "mount", "--bind", "/", "/"]).output();
     let mut line: Vec<String> = Vec::new();
@@ -146,13 +199,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn packages_that_the_distribution_does_not_have_are_found() {
+        if need::find_tool("apt-cache").is_none() {
+            need::lacks("apt-cache");
+            return;
+        }
+        // apt knows the installed packages without any list.
+        let packages = ["ferofs-of-no-distribution", "dpkg", "zz-of-no-distribution", "apt"];
+        let unknown = unknown_packages(&packages).unwrap();
+        assert_eq!(unknown, ["ferofs-of-no-distribution", "zz-of-no-distribution"]);
+    }
+
+    #[test]
     fn packages_cannot_start_or_enable_services() {
-        let what = "installing without services";
-        if !need::root(what) {
+        if !need::root() {
             return;
         }
         if without_services(&[]).is_empty() {
-            need::lacks(what, "the right to make mount namespaces");
+            need::lacks("the right to make mount namespaces");
             return;
         }
         let tools = SERVICE_TOOLS.iter().filter(|tool| std::path::Path::new(tool).exists());

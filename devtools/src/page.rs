@@ -1,4 +1,5 @@
-//! Pages of docs/ with a measured part that a program writes; the text around it is written by hand.
+//! Pages of docs/ with a measured part that a program writes; the text around it is written by
+//! hand.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,7 +18,8 @@ pub fn begin(command: &str) -> String {
     format!("<!-- cargo xtask {command} writes from here -->")
 }
 
-/// Replaces the measured part of `page`, a path in the repository, that begins with the line `begin`.
+/// Replaces the measured part of `page`, a path in the repository, that begins with the line
+/// `begin`.
 ///
 /// # Errors
 ///
@@ -40,7 +42,8 @@ pub fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<Strin
     Ok(format!("{before}{begin}\n{measured}\n{END}{after}"))
 }
 
-/// The last commit that changed more than docs, so that it stays the same when results are committed; "changed" if there are other changes.
+/// The last commit that changed more than docs, so that it stays the same when results are
+/// committed; "changed" if there are other changes.
 ///
 /// # Errors
 ///

@@ -1,7 +1,9 @@
-//! `cargo xtask peers`: installs the newest erofs-utils and squashfs-tools from Debian unstable into target/peers.
+//! `cargo xtask peers`: installs the newest erofs-utils and squashfs-tools from Debian unstable
+//! into target/peers.
 //!
-//! The machine's own packages stay as they are: debootstrap installs a minimal Debian into target/peers/sid, and small scripts
-//! in target/peers/bin start its programs with its own dynamic loader and libraries, without chroot.
+//! The machine's own packages stay as they are: debootstrap installs a minimal Debian into
+//! target/peers/sid, and small scripts in target/peers/bin start its programs with its own dynamic
+//! loader and libraries, without chroot.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -53,7 +55,8 @@ pub fn install_peers() -> Result<()> {
     Ok(())
 }
 
-/// The directory of the scripts, if `cargo xtask peers` has finished. `target` is cargo's target directory.
+/// The directory of the scripts, if `cargo xtask peers` has finished. `target` is cargo's target
+/// directory.
 pub fn installed(target: &Path) -> Option<PathBuf> {
     let bin = target.join("peers/bin");
     bin.join("mkfs.erofs").is_file().then_some(bin)
@@ -94,7 +97,8 @@ fn write_scripts(root: &Path, bin: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The URI of the Debian mirror that this machine uses. On other systems, the variable `DEBIAN_MIRROR` names one.
+/// The URI of the Debian mirror that this machine uses. On other systems, the variable
+/// `DEBIAN_MIRROR` names one.
 ///
 /// # Errors
 /// Without a mirror of Debian in apt's configuration or in the variable.
@@ -117,8 +121,8 @@ fn apt_sources() -> Result<String> {
     Ok(texts.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// The URI of the Debian mirror that this machine uses: the first source with the component `main` whose path ends in "debian",
-/// which excludes debian-security.
+/// The URI of the Debian mirror that this machine uses: the first source with the component `main`
+/// whose path ends in "debian", which excludes debian-security.
 fn mirror(sources: &str) -> Result<String> {
     let wanted = |uri: &&str| {
         let path = uri.trim_end_matches('/');

@@ -1,7 +1,9 @@
-//! Runs other programs and prints their command lines, builds `ferofs`, and styles text and formats sizes for terminals.
+//! Runs other programs and prints their command lines, builds `ferofs`, and styles text and formats
+//! sizes for terminals.
 
 use std::env;
 use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -41,6 +43,29 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Starts this program again in a mount namespace whose root is a mount, if the root is a directory
+/// that only chroot(1) entered: there, no program could make its mounts private. The new root is a
+/// copy of all mounts, which lies over /proc, so that nothing is seen outside.
+///
+/// # Errors
+/// When the program cannot be started again.
+pub fn with_private_root() -> Result<()> {
+    let can_mount = |options: &[&str]| {
+        let tried = Command::new("unshare").arg("--mount").args(options).arg("true").output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    let unchanged = ["--propagation", "unchanged"];
+    if can_mount(&[]) || !can_mount(&unchanged) {
+        return Ok(());
+    }
+    let enter =
+        "mount --make-private /proc && mount --rbind / /proc && mount --make-rprivate /proc || exit
+        exec chroot /proc sh -c 'cd \"$0\" && exec \"$@\"' \"$0\" \"$@\"";
+    let mut again = Command::new("unshare");
+    again.arg("--mount").args(unchanged).args(["sh", "-c", enter]).arg(env::current_dir()?);
+    Err(again.arg(env::current_exe()?).args(env::args_os().skip(1)).exec()).context("unshare")
+}
+
 /// Runs a command, and returns what it prints.
 ///
 /// # Errors
@@ -61,8 +86,8 @@ pub fn run_quietly(command: &mut Command) -> Result<()> {
     output(command).map(drop)
 }
 
-/// Builds ferofs and returns the path of the program. The profile `checked` is as fast as `release` and also detects integer
-/// overflows.
+/// Builds ferofs and returns the path of the program. The profile `checked` is as fast as `release`
+/// and also detects integer overflows.
 ///
 /// # Errors
 /// When cargo fails.

@@ -1,10 +1,13 @@
-//! Pictures of the documentation as SVG: shapes and text in the colours of a light and of a dark page.
+//! Pictures of the documentation as SVG: shapes and text in the colours of a light and of a dark
+//! page.
 //!
-//! A picture remembers where its text is, so that [`Picture::overlaps`] finds text that overlaps or is cut off.
+//! A picture remembers where its text is, so that [`Picture::overlaps`] finds text that overlaps or
+//! is cut off.
 
 use std::fmt::Write as _;
 
-/// Width of a letter of [`Font::Sans`], as a part of the font's size: wider than the widest mean of the fonts in the list.
+/// Width of a letter of [`Font::Sans`], as a part of the font's size: wider than the widest mean of
+/// the fonts in the list.
 const SANS_WIDTH: f64 = 0.56;
 /// Width of a letter of [`Font::Mono`]: that of most monospaced fonts is 0.6.
 const MONO_WIDTH: f64 = 0.61;

@@ -1,5 +1,5 @@
-//! Encodes any input with any algorithm, level and output size: each cluster decodes to its input as a whole, as a prefix
-//! and, for LZ4, in place unless output would overwrite input.
+//! Encodes any input with any algorithm, level and output size: each cluster decodes to its input
+//! as a whole, as a prefix and, for LZ4, in place unless output would overwrite input.
 #![no_main]
 
 use ferofs_codec::{Algorithm, DecodeError, Decoder, Fit, Params, Portion, compressor, decode_lz4_in_place};
@@ -10,7 +10,7 @@ fuzz_target!(|data: &[u8]| {
     if rest.is_empty() {
         return;
     }
-    let Some(algorithm) = Algorithm::from_id(which % 4) else { return };
+    let Some(algorithm) = Algorithm::from_id(which % Algorithm::ALL.len() as u8) else { return };
     let Ok(params) = Params::new(algorithm, Some(*level)) else { return };
     let Ok(mut encoder) = compressor(&params) else { return };
     // Repeated input reaches the long lengths that a fuzzer would seldom find.

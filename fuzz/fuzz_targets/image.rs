@@ -1,4 +1,5 @@
-//! A whole image: it is opened, walked, checked, and everything in it is read. The checksum is not looked at.
+//! A whole image: it is opened, walked, checked, and everything in it is read. The checksum is not
+//! looked at.
 #![no_main]
 
 use std::num::NonZeroUsize;

@@ -1,5 +1,5 @@
-//! A patch that lies: a good one is edited, as the input says, and its digest mended. It is refused, or it leads to an image that can
-//! be read.
+//! A patch that lies: a good one is edited, as the input says, and its digest mended. It is
+//! refused, or it leads to an image that can be read.
 #![no_main]
 
 use std::fs;
@@ -15,7 +15,8 @@ use libfuzzer_sys::fuzz_target;
 const DIGEST: usize = blake3::OUT_LEN;
 /// Bytes before the header.
 const START: usize = 24;
-/// Offsets in the header: the lengths of the list of changes, stored and decoded, and of the list of relocated inodes.
+/// Offsets in the header: the lengths of the list of changes, stored and decoded, and of the list
+/// of relocated inodes.
 const LENGTHS: [usize; 3] = [1172, 1180, 1188];
 
 /// A patch file, with the parts decoded that are stored as frames.
@@ -102,7 +103,8 @@ fuzz_target!(|data: &[u8]| {
     let (image, good) = pair();
     let mut patch = good.clone();
     let mut edits = data;
-    // Each edit: a part, a position, a length and whether bytes are put in or overwritten, and bytes.
+    // Each edit: a part, a position, a length and whether bytes are put in or overwritten, and
+    // bytes.
     while let [part, low, high, len, rest @ ..] = edits {
         let part = &mut patch.parts[usize::from(*part) % 4];
         let at = usize::from(u16::from_le_bytes([*low, *high])) % part.len();

@@ -1,4 +1,5 @@
-//! The superblock and what hangs on it: device slots, compression configurations. What parses is written back the same.
+//! The superblock and what hangs on it: device slots, compression configurations. What parses is
+//! written back the same.
 #![no_main]
 
 use ferofs_format::superblock::Superblock;

@@ -1,7 +1,8 @@
-//! POSIX access control lists, as the bytes of the xattrs `system.posix_acl_access` and `system.posix_acl_default`.
+//! POSIX access control lists, as the bytes of the xattrs `system.posix_acl_access` and
+//! `system.posix_acl_default`.
 //!
-//! The kernel's form (linux/posix_acl_xattr.h): a u32 version 2, then entries of u16 tag, u16 permissions, u32 id,
-//! all little-endian, in ascending order of tag and id.
+//! The kernel's form (linux/posix_acl_xattr.h): a u32 version 2, then entries of u16 tag, u16
+//! permissions, u32 id, all little-endian, in ascending order of tag and id.
 
 /// The name of the ACL that controls the access to a file.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -13,7 +14,8 @@ pub const USER: u16 = 0x02;
 /// The tag of an entry for a named group.
 pub const GROUP: u16 = 0x08;
 
-/// One entry; the numbers are permissions (4 read, 2 write, 1 execute), after an id where there is one.
+/// One entry; the numbers are permissions (4 read, 2 write, 1 execute), after an id where there is
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
     /// The owner.

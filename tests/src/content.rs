@@ -11,7 +11,8 @@ pub enum Content {
     Noise,
     /// Zeroes that are written, not holes.
     Zeroes,
-    /// A repeated short sequence: compresses to almost nothing, with matches that overlap their own source.
+    /// A repeated short sequence: compresses to almost nothing, with matches that overlap their own
+    /// source.
     Period,
     /// Parts of the other kinds with odd lengths, so that extents end anywhere in a block.
     Mixed,

@@ -1,4 +1,5 @@
-//! Mounts an image with Linux or with `ferofs mount`. Dropping the value unmounts the image, also after a panic.
+//! Mounts an image with Linux or with `ferofs mount`. Dropping the value unmounts the image, also
+//! after a panic.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
 use crate::need;
+use crate::run::Run;
 
 /// A mount that does not appear in this time, or a daemon that does not end in it, hangs.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -82,8 +84,8 @@ impl Mount {
         let before = device(dir)?;
         let mut daemon = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let start = Instant::now();
-        // A mount changes the directory's device. While a daemon that refuses its image ends, the mount has no server and the
-        // call fails.
+        // A mount changes the directory's device. While a daemon that refuses its image ends, the
+        // mount has no server and the call fails.
         while !device(dir).is_ok_and(|now| now != before) {
             if let Some(status) = daemon.try_wait()? {
                 return Err(io::Error::other(format!("{status}: {}", stderr_of(&mut daemon))));
@@ -98,6 +100,16 @@ impl Mount {
             thread::sleep(Duration::from_millis(5));
         }
         Ok(Self { dir: dir.to_owned(), daemon: Some(daemon), mounted: true })
+    }
+
+    /// Mounts an empty file system of memory, `tmpfs` or `ramfs`, with these `options`.
+    ///
+    /// # Panics
+    /// When mount(8) fails.
+    #[track_caller]
+    pub fn memory(kind: &str, options: &str, dir: &Path) -> Self {
+        Run::line("mount -o").args([options, "-t", kind, kind]).arg(dir).success();
+        Self::adopt(dir)
     }
 
     /// A value for an existing mount on `dir`.
@@ -150,7 +162,8 @@ impl Mount {
         }
     }
 
-    /// Unmounts and waits for the daemon, if there is one. Returns its exit code and its standard error.
+    /// Unmounts and waits for the daemon, if there is one. Returns its exit code and its standard
+    /// error.
     ///
     /// # Errors
     /// When unmounting fails or the daemon does not end.
@@ -214,8 +227,8 @@ fn loop_file(dir: &Path) -> Option<(String, String)> {
     Some((file, image))
 }
 
-/// Waits until a loop device is free of an image, unless another mount keeps it. Otherwise mount(8) may take it again for the same file, with
-/// the content that the file had.
+/// Waits until a loop device is free of an image, unless another mount keeps it. Otherwise mount(8)
+/// may take it again for the same file, with the content that the file had.
 fn wait_until_free(backing_file: Option<(String, String)>) {
     let Some((file, image)) = backing_file else { return };
     let start = Instant::now();

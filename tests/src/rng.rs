@@ -1,4 +1,5 @@
-//! A pseudo-random number generator (SplitMix64): the same seed gives the same numbers on every machine.
+//! A pseudo-random number generator (SplitMix64): the same seed gives the same numbers on every
+//! machine.
 
 /// The generator.
 #[derive(Clone, Debug)]
@@ -10,7 +11,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// A generator for the part called `label`: its numbers do not depend on how many numbers other parts have drawn.
+    /// A generator for the part called `label`: its numbers do not depend on how many numbers other
+    /// parts have drawn.
     pub fn fork(&self, label: &[u8]) -> Self {
         let mix = label
             .iter()
@@ -32,6 +34,26 @@ impl Rng {
     /// A number under `bound` (which must not be 0).
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound
+    }
+
+    /// A number under `bound`, which must not be 0, as a length.
+    pub fn len(&mut self, bound: usize) -> usize {
+        self.below(bound as u64) as usize
+    }
+
+    /// True in `percent` of 100 cases.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of `from`, which must not be empty.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.len(from.len())]
+    }
+
+    /// One of these words.
+    pub fn word(&mut self, words: &'static str) -> &'static str {
+        self.pick(&words.split(' ').collect::<Vec<_>>())
     }
 
     /// Fills `bytes` with random bytes.

@@ -2,7 +2,8 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::fmt::Display;
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +18,8 @@ use wait4::Wait4;
 /// A command that runs longer hangs: the slowest takes much less, even on a busy machine.
 const HANG: Duration = Duration::from_secs(600);
 
-/// Linux counts resident memory for each processor, and adds the counts later: two readings of the same peak differ by less than this.
+/// Linux counts resident memory for each processor, and adds the counts later: two readings of the
+/// same peak differ by less than this.
 const INEXACT: u64 = 16 << 20;
 
 /// The result of a command.
@@ -29,8 +31,9 @@ pub struct Outcome {
     pub stdout: Vec<u8>,
     /// Standard error; invalid UTF-8 is replaced.
     pub stderr: String,
-    /// The largest resident set, in bytes; 0 if unknown. Linux also counts the forked copy of this process before `exec`, so a value that
-    /// is not larger than this process's own says nothing about the program.
+    /// The largest resident set, in bytes; 0 if unknown. Linux also counts the forked copy of this
+    /// process before `exec`, so a value that is not larger than this process's own says nothing
+    /// about the program.
     pub peak: u64,
     /// Processor time of all threads, user and system.
     pub cpu: Duration,
@@ -66,11 +69,59 @@ impl Outcome {
         self
     }
 
+    /// Fails unless the code is `code` and stderr contains `text`.
+    ///
+    /// # Panics
+    /// Then.
+    #[track_caller]
+    pub fn fails(&self, code: i32, text: impl AsRef<str>) {
+        assert_eq!(self.code, code, "stderr: {}", self.stderr);
+        self.says(text);
+    }
+
+    /// Fails if stderr does not contain `text`.
+    ///
+    /// # Panics
+    /// Then; the message has all of stderr.
+    #[track_caller]
+    pub fn says(&self, text: impl AsRef<str>) {
+        let text = text.as_ref();
+        let says = self.stderr.contains(text) && !self.stderr.contains("panicked");
+        assert!(says, "not {text:?}, but: {}", self.stderr);
+    }
+
+    /// Standard output as text.
+    ///
+    /// # Panics
+    /// If it is not UTF-8.
+    #[track_caller]
+    #[expect(clippy::unwrap_used, reason = "a test fails here")]
+    pub fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).unwrap()
+    }
+
     /// Whether stderr has an error message of ferofs, and none of a panic.
     pub fn has_error_message(&self) -> bool {
         self.stderr.lines().any(|line| line.starts_with("ferofs: "))
             && !self.stderr.contains("panicked")
     }
+}
+
+/// The ferofs under test with a command line: a literal is split into words, the arguments after it
+/// are whole words.
+#[macro_export]
+macro_rules! ferofs {
+    ($words:literal $(, $arg:expr)* $(,)?) => {
+        $crate::ferofs().args($words.split_whitespace())$(.arg($arg))*
+    };
+}
+
+/// A command line as of [`ferofs!`] that begins with the program.
+#[macro_export]
+macro_rules! run {
+    ($words:literal $(, $arg:expr)* $(,)?) => {
+        $crate::Run::line($words)$(.arg($arg))*
+    };
 }
 
 /// A command: add arguments, then run it.
@@ -84,6 +135,15 @@ pub struct Run {
 /// The ferofs under test, without arguments.
 pub fn ferofs() -> Run {
     Run::new(ferofs_path())
+}
+
+/// The ferofs under test in strace(1), which lets the system call `call` with this number in its
+/// thread fail: `fault` is, for example, "error=EIO" or "signal=KILL".
+pub fn ferofs_with_fault(strace: &Path, call: &str, fault: &str, number: impl Display) -> Run {
+    Run::new(strace)
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
+        .args(["-e", &format!("inject={call}:{fault}:when={number}")])
+        .arg(ferofs_path())
 }
 
 /// The path of the ferofs under test: `FEROFS_BIN`, or a debug build, which is made now.
@@ -116,6 +176,12 @@ impl Run {
     /// Any program.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self::limited(program, None, HANG)
+    }
+
+    /// A program and its first arguments, separated by spaces.
+    pub fn line(words: &str) -> Self {
+        let (program, args) = words.split_once(' ').unwrap_or((words, ""));
+        Self::new(program).args(args.split_whitespace())
     }
 
     /// Any program, killed after `time`, and with at most `memory` bytes of address space.
@@ -166,6 +232,20 @@ impl Run {
     pub fn input(mut self, input: impl Into<Stdio>) -> Self {
         self.command.stdin(input);
         self
+    }
+
+    /// Gives it a pipe with these bytes as its standard input.
+    ///
+    /// # Panics
+    /// When the system has no pipe.
+    #[must_use]
+    #[expect(clippy::unwrap_used, reason = "a test fails here")]
+    pub fn piped(self, bytes: impl Into<Vec<u8>>) -> Self {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let bytes = bytes.into();
+        // The program may end before it has read all of its input.
+        thread::spawn(move || writer.write_all(&bytes));
+        self.input(reader)
     }
 
     /// The command itself, for tests that need pipes.
@@ -223,6 +303,26 @@ impl Run {
             Ok(outcome) => outcome,
             Err(error) => panic!("{shown}: {error}"),
         }
+    }
+
+    /// [`Self::run`] and [`Outcome::success`].
+    #[track_caller]
+    pub fn success(self) -> Outcome {
+        self.run().success()
+    }
+
+    /// [`Self::run`] and [`Outcome::fails`].
+    #[track_caller]
+    pub fn fails(self, code: i32, text: impl AsRef<str>) -> Outcome {
+        let outcome = self.run();
+        outcome.fails(code, text);
+        outcome
+    }
+
+    /// [`Self::run`] and [`Outcome::failure`].
+    #[track_caller]
+    pub fn failure(self, code: i32) -> Outcome {
+        self.run().failure(code)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Temporary directories for tests: in memory where that is possible, or in cargo's target directory. None is in /tmp, which may be
-//! small, without xattrs, or mounted `nodev`.
+//! Temporary directories for tests: in memory where that is possible, or in cargo's target
+//! directory. None is in /tmp, which may be small, without xattrs, or mounted `nodev`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,9 @@ pub fn scratch() -> TempDir {
     }
 }
 
-/// Creates a temporary directory in memory, or on disk if memory is short or lacks a feature. Dropping the value removes it. Tests create
-/// and delete many files: ext4 takes several times as long for that, because it searches for inodes that were not deleted recently.
+/// Creates a temporary directory in memory, or on disk if memory is short or lacks a feature.
+/// Dropping the value removes it. Tests create and delete many files: ext4 takes several times as
+/// long for that, because it searches for inodes that were not deleted recently.
 ///
 /// # Panics
 /// When it cannot be created.
@@ -57,7 +58,8 @@ fn has_all_features(dir: &Path) -> bool {
         && (!crate::need::is_root() || set("trusted.ferofs"))
 }
 
-/// Cargo's target directory, derived from the path of the running program: target/PROFILE/PROGRAM or target/PROFILE/deps/PROGRAM.
+/// Cargo's target directory, derived from the path of the running program: target/PROFILE/PROGRAM
+/// or target/PROFILE/deps/PROGRAM.
 pub fn target_dir() -> PathBuf {
     let exe = std::env::current_exe().unwrap_or_default();
     let profile =

@@ -1,7 +1,8 @@
 //! The programs that the tests start, and the Debian packages that contain them.
 //!
-//! `cargo xtask test` installs the programs of this table, and [`crate::need::tool`] accepts no other name. A test in this file
-//! searches the sources of the tests for programs that are not in the table.
+//! `cargo xtask test` installs the programs of this table, and [`crate::need::tool`] accepts no
+//! other name. A test in this file searches the sources of the tests for programs that are not in
+//! the table.
 
 /// A program and its package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("dbus-run-session", "dbus-daemon"),
     tool("docker-registry", "docker-registry"),
     tool("fakeroot", "fakeroot"),
+    tool("cmp", "diffutils"),
     tool("find", "findutils"),
     tool("findmnt", "util-linux"),
     tool("fusermount3", "fuse3"),
@@ -34,12 +36,15 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("getfattr", "attr"),
     tool("gzip", "gzip"),
     tool("ln", "coreutils"),
+    tool("ls", "coreutils"),
     tool("losetup", "mount"),
     tool("make", "make"),
     tool("mkfifo", "coreutils"),
+    tool("mkfs.exfat", "exfatprogs"),
     tool("mkfs.ext4", "e2fsprogs"),
     tool("mksquashfs", "squashfs-tools"),
     tool("mount", "mount"),
+    tool("mount.exfat-fuse", "exfat-fuse"),
     tool("mount.fuse3", "fuse3"),
     tool("nginx", "nginx-light"),
     tool("openssl", "openssl"),

@@ -43,13 +43,14 @@ impl Server {
         server
     }
 
-    /// An nginx that serves the files in `root`, with further lines of its configuration: `listen` for what follows the address, and `more`.
-    /// `dir` is for its own files. If there is no nginx, says that `what` is skipped.
+    /// An nginx that serves the files in `root`, with further lines of its configuration: `listen`
+    /// for what follows the address, and `more`. `dir` is for its own files. If there is no nginx,
+    /// says that the test is skipped.
     ///
     /// # Panics
     /// As [`Self::start`], or if the configuration cannot be written.
-    pub fn nginx(dir: &Path, root: &Path, [listen, more]: [&str; 2], what: &str) -> Option<Self> {
-        let program = need::tool("nginx", what)?;
+    pub fn nginx(dir: &Path, root: &Path, [listen, more]: [&str; 2]) -> Option<Self> {
+        let program = need::tool("nginx")?;
         let address = free_address();
         let (dir_text, root) = (dir.display(), root.display());
         let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];

@@ -1,6 +1,7 @@
 //! Extended attributes of an entry of an open directory, also of symlinks themselves.
 //!
-//! The system calls need a path. `/proc/self/fd/N/NAME` is a short path for a descriptor, however deep the directory is.
+//! The system calls need a path. `/proc/self/fd/N/NAME` is a short path for a descriptor, however
+//! deep the directory is.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,5 +1,6 @@
-//! `cargo xtask api`: writes the public items of each library to `docs/api`, one a line. `cargo xtask test` compares them, so that no
-//! change of the public API goes unseen: its author writes the lists anew, and the review shows what changed.
+//! `cargo xtask api`: writes the public items of each library to `docs/api`, one a line. `cargo
+//! xtask test` compares them, so that no change of the public API goes unseen: its author writes
+//! the lists anew, and the review shows what changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +10,23 @@ use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use ferofs_tests::{need, scratch};
 
-/// The Rust whose rustdoc describes the items. Its JSON changes between versions, and `public-api` in Cargo.toml reads that of this
-/// one only. Raise both together.
+/// The Rust whose rustdoc describes the items. Its JSON changes between versions, and `public-api`
+/// in Cargo.toml reads that of this one only. Raise both together.
 const RUST: &str = "1.95.0";
 
 /// The libraries, by package.
-const LIBRARIES: [&str; 10] = [
+const LIBRARIES: [&str; 11] = [
     "ferofs-format",
     "ferofs-codec",
     "ferofs-threads",
     "ferofs-read",
-    "ferofs-build",
+    "ferofs-host",
+    "ferofs-write",
     "ferofs-verity",
     "ferofs-patch",
     "ferofs",
     "ferofs-fuse",
-    "ferofs-remote",
+    "ferofs-serve",
 ];
 
 /// Lines of a difference that are printed.
@@ -44,8 +46,8 @@ pub(crate) fn write() -> Result<()> {
     Ok(())
 }
 
-/// Fails if the libraries changed since `revision`, for example the tag of the last release, in a way that the version number does not
-/// allow.
+/// Fails if the libraries changed since `revision`, for example the tag of the last release, in a
+/// way that the version number does not allow.
 pub(crate) fn compare(revision: &str) -> Result<()> {
     let mut check = Command::new("cargo");
     check.args(["semver-checks", "--baseline-rev", revision]);
@@ -92,8 +94,8 @@ fn difference(old: &str, new: &str) -> String {
     only(old, new, '-') + &only(new, old, '+')
 }
 
-/// Installs this version of Rust if it is not there. One that is there stays as it is: other builds may be using it, and to install it
-/// again removes its files for a while.
+/// Installs this version of Rust if it is not there. One that is there stays as it is: other builds
+/// may be using it, and to install it again removes its files for a while.
 fn install_rust() -> Result<()> {
     let program = need::find_tool("rustup").context("rustup is not there")?;
     let present = Command::new(&program).args(["run", RUST, "rustc", "--version"]).output()?;
@@ -136,7 +138,8 @@ fn items(library: &str) -> Result<String> {
     read(&target.join("doc").join(library.replace('-', "_")).with_extension("json"))
 }
 
-/// The items in a file of rustdoc, without those that follow from others: blanket implementations, `Send`, derived traits.
+/// The items in a file of rustdoc, without those that follow from others: blanket implementations,
+/// `Send`, derived traits.
 fn read(json: &Path) -> Result<String> {
     let api = public_api::Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)

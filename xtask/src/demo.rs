@@ -1,4 +1,5 @@
-//! `cargo xtask demo [DIR]`: builds an image of a real directory, checks and mounts it, compares each file, and prints the result.
+//! `cargo xtask demo [DIR]`: builds an image of a real directory, checks and mounts it, compares
+//! each file, and prints the result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -120,7 +121,8 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// The directory of the demo's files. Dropping the value removes it; a new one first removes what an interrupted demo left.
+/// The directory of the demo's files. Dropping the value removes it; a new one first removes what
+/// an interrupted demo left.
 struct WorkDir {
     path: PathBuf,
 }

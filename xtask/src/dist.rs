@@ -1,9 +1,10 @@
-//! `cargo xtask dist`: makes what a release consists of: the source archive, for each processor two static programs (`ferofs`, and
-//! `ferofs-device` for devices), Debian and rpm packages of the first one, and their digests. The same commit, toolchain, C compiler and
-//! compression library give the same bytes.
+//! `cargo xtask dist`: makes what a release consists of: the source archive, for each processor two
+//! static programs (`ferofs`, and `ferofs-device` for devices), Debian and rpm packages of the
+//! first one, and their digests. The same commit, toolchain, C compiler and compression library
+//! give the same bytes.
 //!
-//! The programs are built from the unpacked source archive, so that the archive is complete, and nothing that is not committed gets into
-//! a package.
+//! The programs are built from the unpacked source archive, so that the archive is complete, and
+//! nothing that is not committed gets into a package.
 
 mod debian;
 mod licences;

@@ -1,11 +1,13 @@
-//! `cargo xtask fuzz [TARGET] [--seconds N]`: coverage-guided fuzzing with libFuzzer and AddressSanitizer, on the nightly
-//! toolchain. Without a target it runs all of them, one after the other. The seeds are images that `cargo xtask fuzz hostile` made,
-//! and parts of them.
+//! `cargo xtask fuzz [TARGET] [--seconds N]`: coverage-guided fuzzing with libFuzzer and
+//! AddressSanitizer, on the nightly toolchain. Without a target it runs all of them, one after the
+//! other. The seeds are images that `cargo xtask fuzz hostile` made, and parts of them.
 //!
-//! `cargo xtask fuzz mutants [PART]... [--shard K/N]`: changes the code in many small ways, one at a time, and lists the changes that no
-//! unit test of the crate notices. cargo-mutants does it in a copy of the repository; the command needs it, and does not install it.
+//! `cargo xtask fuzz mutants [PART]... [--shard K/N]`: changes the code in many small ways, one at
+//! a time, and lists the changes that no unit test of the crate notices. cargo-mutants does it in a
+//! copy of the repository; the command needs it, and does not install it.
 //!
-//! `cargo xtask fuzz options|faults|hostile`: builds ferofs and the campaigns, and starts one of them.
+//! `cargo xtask fuzz options|faults|hostile`: builds ferofs and the campaigns, and starts one of
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,9 +55,11 @@ pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     // The C libraries are instrumented too: the cc crate takes the sanitizer from these flags.
     cargo.env("RUSTFLAGS", FLAGS).env_remove("CARGO").current_dir(&fuzz);
-    // AddressSanitizer once reported a use after scope in ZSTD_compressBlock_opt0 at level 11, for `CwsKCgoKCwA=` (base64; kept in
-    // fuzz/seeds/codec_round_trip). It does not come back with this input, nor with libzstd 1.5.7 alone, built by gcc 12 and clang 14: gcc
-    // instruments the C code, but the runtime library is that of Rust's LLVM. With this check, the target that makes patches stops.
+    // AddressSanitizer once reported a use after scope in ZSTD_compressBlock_opt0 at level 11, for
+    // `CwsKCgoKCwA=` (base64; kept in fuzz/seeds/codec_round_trip). It does not come back with this
+    // input, nor with libzstd 1.5.7 alone, built by gcc 12 and clang 14: gcc instruments the C
+    // code, but the runtime library is that of Rust's LLVM. With this check, the target that makes
+    // patches stops.
     cargo.env("CFLAGS", "-fno-sanitize-address-use-after-scope");
     shell::run(cargo.args(["+nightly", "build", "--release", "--target", TRIPLE]))?;
     for target in targets {
@@ -75,7 +79,8 @@ pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
             // LeakSanitizer reports the memory of threads that are ending.
             run.arg("-detect_leaks=0");
         }
-        // Some C libraries define several variants of one function, which AddressSanitizer reports as a violation.
+        // Some C libraries define several variants of one function, which AddressSanitizer reports
+        // as a violation.
         run.env("ASAN_OPTIONS", "detect_odr_violation=0");
         let saved_seeds = fuzz.join("seeds").join(target);
         shell::run(run.arg(corpus).args(saved_seeds.is_dir().then_some(saved_seeds)))?;
@@ -83,7 +88,8 @@ pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Writes seeds for a target to its corpus: images that `cargo xtask fuzz hostile` made, or parts of them.
+/// Writes seeds for a target to its corpus: images that `cargo xtask fuzz hostile` made, or parts
+/// of them.
 fn write_seeds(target: &str, corpus: &Path) -> Result<()> {
     match target {
         "tar" => return write_archive_seeds(corpus),
@@ -110,7 +116,8 @@ fn write_seeds(target: &str, corpus: &Path) -> Result<()> {
                 fs::write(corpus.join(name), image.get(1024..1400).unwrap_or_default())?
             }
             "directory" | "codec_decode" => {
-                // The first 40 blocks, whatever they contain: the fuzzer keeps those that increase coverage.
+                // The first 40 blocks, whatever they contain: the fuzzer keeps those that increase
+                // coverage.
                 for (n, block) in image.chunks(4096).enumerate().take(40) {
                     fs::write(
                         corpus.join(format!("{name}-{n}")),
@@ -118,7 +125,8 @@ fn write_seeds(target: &str, corpus: &Path) -> Result<()> {
                     )?;
                 }
             }
-            // Slots of the inode table, each with the 128 bytes after it: xattrs and compression indexes.
+            // Slots of the inode table, each with the 128 bytes after it: xattrs and compression
+            // indexes.
             "inode" | "xattr" | "map" => {
                 for (n, slot) in image.chunks(32).enumerate().skip(36).take(60) {
                     let rest = image.get(n * 32..image.len().min(n * 32 + 160)).unwrap_or(slot);
@@ -131,7 +139,8 @@ fn write_seeds(target: &str, corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes small archives in all formats of tar, each after the byte that selects what the target does with it.
+/// Writes small archives in all formats of tar, each after the byte that selects what the target
+/// does with it.
 fn write_archive_seeds(corpus: &Path) -> Result<()> {
     let work_dir = tempfile::tempdir()?;
     let source = work_dir.path().join("source");
@@ -159,16 +168,17 @@ fn write_archive_seeds(corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The parts of the code that decide what an image contains or what is accepted: name, crate, files.
+/// The parts of the code that decide what an image contains or what is accepted: name, crate,
+/// files.
 const PARTS: [(&str, &str, &[&str]); 9] = [
     ("format", "ferofs-format", &["crates/format/src/**"]),
     ("verity", "ferofs-verity", &["crates/verity/src/**"]),
     ("metadata", "ferofs-read", &["crates/read/src/metadata/**"]),
-    ("output", "ferofs-build", &["crates/build/src/output.rs", "crates/build/src/output/**"]),
+    ("output", "ferofs-write", &["crates/write/src/output.rs", "crates/write/src/output/**"]),
     (
         "dedupe",
-        "ferofs-build",
-        &["crates/build/src/data/encode/dedupe.rs", "crates/build/src/data/encode/dedupe/**"],
+        "ferofs-write",
+        &["crates/write/src/data/encode/dedupe.rs", "crates/write/src/data/encode/dedupe/**"],
     ),
     ("image", "ferofs-patch", &["crates/patch/src/image.rs", "crates/patch/src/image/**"]),
     ("apply", "ferofs-patch", &["crates/patch/src/apply.rs", "crates/patch/src/apply/**"]),
@@ -176,7 +186,8 @@ const PARTS: [(&str, &str, &[&str]); 9] = [
     ("check", "ferofs", &["crates/ferofs/src/check.rs", "crates/ferofs/src/check/**"]),
 ];
 
-/// Runs the parts, all without a name. A shard is every N-th change, beginning with the K-th, so that it has some of each file.
+/// Runs the parts, all without a name. A shard is every N-th change, beginning with the K-th, so
+/// that it has some of each file.
 pub(crate) fn mutants(options: &[&str]) -> Result<()> {
     let all = PARTS.map(|(name, ..)| name);
     let (mut names, mut shard, mut options) = (Vec::new(), None, options.iter());
@@ -213,9 +224,11 @@ pub(crate) fn mutants(options: &[&str]) -> Result<()> {
         if let Some(shard) = shard {
             cargo.args(["--sharding", "round-robin", "--shard", shard]);
         }
-        // No examples of the documentation, which are compiled one by one; the tests of `ferofs` beside the library run its programs.
+        // No examples of the documentation, which are compiled one by one; the tests of `ferofs`
+        // beside the library run its programs.
         cargo.args(["--", if *package == "ferofs" { "--lib" } else { "--tests" }]);
-        // Kept between runs: only the changed crate is compiled again, without the debug information that nobody reads.
+        // Kept between runs: only the changed crate is compiled again, without the debug
+        // information that nobody reads.
         cargo
             .env("CARGO_TARGET_DIR", target.join("mutants/target"))
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
@@ -239,7 +252,8 @@ pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
     run_campaign(name, options, &ferofs())
 }
 
-/// Options of `cargo xtask test --kernels`, and kernels of `--only`, for which no program for ARM is compiled.
+/// Options of `cargo xtask test --kernels`, and kernels of `--only`, for which no program for ARM
+/// is compiled.
 const WITHOUT_ARM: [&str; 4] = ["--few", "--help", "-h", "cloud-amd64"];
 
 /// `cargo xtask test --kernels OPTIONS`: releases of Linux read images in virtual machines.
@@ -253,8 +267,8 @@ pub(crate) fn kernels(options: &[&str]) -> Result<()> {
     run_campaign("kernels", options, &ferofs())
 }
 
-/// Builds ferofs, with overflow checks, and the program of the campaigns. One command for both: two would select different features of
-/// shared dependencies, and compile them twice.
+/// Builds ferofs, with overflow checks, and the program of the campaigns. One command for both: two
+/// would select different features of shared dependencies, and compile them twice.
 pub(crate) fn build_command() -> Command {
     let mut cargo = shell::cargo();
     // Not the whole workspace: benchmarks turn on features that the published programs do not have.

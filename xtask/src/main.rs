@@ -1,5 +1,6 @@
-//! The commands that developers of ferofs type: `cargo xtask COMMAND`. Each command has its own file. `bench` has its own crate, which
-//! this program builds and starts, so that other commands do not compile the benchmarks.
+//! The commands that developers of ferofs type: `cargo xtask COMMAND`. Each command has its own
+//! file. `bench` has its own crate, which this program builds and starts, so that other commands do
+//! not compile the benchmarks.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -28,7 +29,7 @@ Usage: cargo xtask COMMAND
   test --containers [MODE]...
                              pull images and run containers with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged, pushed, converted, layers, difference (all)
-  test --vm                  mount sealed images with dm-verity in a virtual machine; needs no virtualization, but root or sudo once
+  test --vm                  in virtual machines, mount with dm-verity and by systemd, and build within a cgroup; needs root
   test --kernels [OPTIONS]   let Linux 5.10 to 7.3 read images of all layouts, and of random options, in virtual machines, also on
                              ARM with pages of 4 and 16 KiB; --help prints its options; needs rustup; half an hour
   test --processors [--publish] [NAME]...
@@ -124,17 +125,19 @@ fn usage_of(command: &str) -> String {
 
 /// Builds the crate `ferofs-bench` with optimisation, and starts it with the same arguments.
 fn bench(arguments: &[&str]) -> Result<()> {
-    let program = ["run", "--quiet", "--release", "--package", "ferofs-bench", "--"];
+    let program = ["run", "--release", "--package", "ferofs-bench", "--"];
     shell::run(shell::cargo().args(program).args(arguments).current_dir(std::env::current_dir()?))
 }
 
-/// `cargo xtask bench gate`: the program that it measures is the one that the tests run, so that `cargo xtask test` builds no other.
+/// `cargo xtask bench gate`: the program that it measures is the one that the tests run, so that
+/// `cargo xtask test` builds no other.
 fn gate(options: &[&str]) -> Result<()> {
     shell::run(&mut fuzz::build_command())?;
     run_gate(options)
 }
 
-/// Starts the gate when ferofs is built. The benchmarks need no optimisation here: they only start ferofs.
+/// Starts the gate when ferofs is built. The benchmarks need no optimisation here: they only start
+/// ferofs.
 pub(crate) fn run_gate(options: &[&str]) -> Result<()> {
     // The whole workspace selects the features that the tests were compiled with.
     shell::run(shell::cargo().args(["build", "--workspace", "--bin", "ferofs-bench"]))?;

@@ -115,8 +115,9 @@ impl Processor {
         Ok(())
     }
 
-    /// Lets cargo compile for `target`, one of this processor. Also for musl the compiler of another processor has the headers of glibc: C
-    /// code of libraries uses little more than memory, and what musl does not have, the linker does not find.
+    /// Lets cargo compile for `target`, one of this processor. Also for musl the compiler of
+    /// another processor has the headers of glibc: C code of libraries uses little more than
+    /// memory, and what musl does not have, the linker does not find.
     pub(crate) fn set_target(&self, cargo: &mut Command, target: &str) {
         cargo.args(["--target", target]);
         if !self.is_own() {

@@ -1,8 +1,9 @@
-//! `cargo xtask soak`: 24 processes read FUSE mounts of images with different layouts and compare every byte with the source. Once a
-//! second, the test kills one of them. It fails on a wrong byte, a request without an answer, or growing memory of a daemon.
+//! `cargo xtask soak`: 24 processes read FUSE mounts of images with different layouts and compare
+//! every byte with the source. Once a second, the test kills one of them. It fails on a wrong byte,
+//! a request without an answer, or growing memory of a daemon.
 //!
-//! The readers are processes of this program, so that they can be killed. They evict what they have read from the page cache, so
-//! that the kernel asks the daemon again.
+//! The readers are processes of this program, so that they can be killed. They evict what they have
+//! read from the page cache, so that the kernel asks the daemon again.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -16,9 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::cgroup::Cgroup;
 use ferofs_devtools::{peers, shell};
-use ferofs_tests::rng::Rng;
 use ferofs_tests::run::proc_bytes;
-use ferofs_tests::{Mount, scratch, tree};
+use ferofs_tests::{Mount, Rng, scratch, tree};
 
 /// Reading processes.
 const READERS: u64 = 24;
@@ -28,7 +28,8 @@ const LARGEST_FILE: usize = 10 << 20;
 const LIST: &str = "files";
 /// Seconds between two readings of the daemons' memory.
 const SAMPLE_SECONDS: u64 = 10;
-/// A reader that has not compared one MiB after this time hangs: even with the lower memory limit it needs much less.
+/// A reader that has not compared one MiB after this time hangs: even with the lower memory limit
+/// it needs much less.
 const HANG: Duration = Duration::from_secs(90);
 
 pub(crate) fn soak(options: &[&str]) -> Result<()> {
@@ -74,7 +75,8 @@ pub(crate) fn soak(options: &[&str]) -> Result<()> {
     result
 }
 
-/// Limits the memory of readers and daemons together, page cache included. The limit alternates between `low` and four times `low`.
+/// Limits the memory of readers and daemons together, page cache included. The limit alternates
+/// between `low` and four times `low`.
 struct MemoryLimit {
     group: Cgroup,
     low: u64,
@@ -84,7 +86,8 @@ impl MemoryLimit {
     /// Seconds until the other limit is set.
     const PERIOD: u64 = 60;
 
-    /// Starts with the low limit of `bytes`. `None` where this machine has no control groups or does not allow them.
+    /// Starts with the low limit of `bytes`. `None` where this machine has no control groups or
+    /// does not allow them.
     fn new(bytes: u64) -> Option<Self> {
         let group = Cgroup::new(None)
             .and_then(|group| group.add_process(std::process::id()).map(|()| group));
@@ -117,32 +120,32 @@ fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
         mkfs.arg("--quiet").args(options);
         mkfs
     };
-    let ferofs_build = |options: &[&str]| {
+    let ferofs_write = |options: &[&str]| {
         let mut build = Command::new(ferofs);
         build.args(["build", "--quiet"]).args(options);
         build
     };
     Ok(vec![
-        ("ferofs-lz4", ferofs_build(&["-z", "lz4"])),
+        ("ferofs-lz4", ferofs_write(&["-z", "lz4"])),
         (
             "ferofs-dedupe",
-            ferofs_build(&["-z", "lz4hc,9", "-C", "64K", "-E", "dedupe,ztailpacking,fragments"]),
+            ferofs_write(&["-z", "lz4hc,9", "-C", "64K", "-E", "dedupe,ztailpacking,fragments"]),
         ),
-        ("ferofs-48bit", ferofs_build(&["-z", "zstd,9", "-C", "128K", "-E", "48bit"])),
-        ("ferofs-metabox", ferofs_build(&["-z", "lz4", "-m", "65536", "--compress-directories"])),
+        ("ferofs-48bit", ferofs_write(&["-z", "zstd,9", "-C", "128K", "-E", "48bit"])),
+        ("ferofs-metabox", ferofs_write(&["-z", "lz4", "-m", "65536", "--compress-directories"])),
         (
             "ferofs-deflate",
-            ferofs_build(&["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"]),
+            ferofs_write(&["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"]),
         ),
-        ("ferofs-plain", ferofs_build(&["-z", "none"])),
+        ("ferofs-plain", ferofs_write(&["-z", "none"])),
         ("fragments", mkfs(&["-zlz4hc", "-C65536", "-Eztailpacking,fragments,dedupe"])),
         ("lzma", mkfs(&["-zlzma,level=1", "-C32768", "-Eall-fragments"])),
         ("chunks", mkfs(&["--chunksize=4096"])),
     ])
 }
 
-/// Creates the source: the tests' tree with all kinds of inodes, and large files that compress well and badly. Writes the list of
-/// all files that are not empty.
+/// Creates the source: the tests' tree with all kinds of inodes, and large files that compress well
+/// and badly. Writes the list of all files that are not empty.
 fn create_source(source: &Path, list: &Path) -> Result<()> {
     fs::create_dir(source)?;
     tree::create(
@@ -156,8 +159,8 @@ fn create_source(source: &Path, list: &Path) -> Result<()> {
     Ok(fs::write(list, output.stdout)?)
 }
 
-/// Starts the readers, and kills and restarts one of them each second until `time` is over. /proc/self/exe starts this program even
-/// if it has been built again meanwhile.
+/// Starts the readers, and kills and restarts one of them each second until `time` is over.
+/// /proc/self/exe starts this program even if it has been built again meanwhile.
 fn kill_readers(
     mounts: &[Mount],
     source: &Path,
@@ -241,7 +244,8 @@ fn private_dirty(mount: &Mount) -> Result<u64> {
     Ok(bytes.context("no Private_Dirty")? >> 10)
 }
 
-/// Reads files of the mount with random sizes and offsets, and ends at the first difference from the source.
+/// Reads files of the mount with random sizes and offsets, and ends at the first difference from
+/// the source.
 fn compare_forever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
     let list = fs::read(source.with_file_name(LIST))?;
     let paths: Vec<PathBuf> =
@@ -300,8 +304,8 @@ fn report(pending: &mut usize, out: &mut impl Write) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Compares a part of the pages of a file, at random: of all of it, or of a hot region. So the daemon stores pages around some reads, and
-/// none around others. Returns the number of bytes.
+/// Compares a part of the pages of a file, at random: of all of it, or of a hot region. So the
+/// daemon stores pages around some reads, and none around others. Returns the number of bytes.
 fn compare_pages(mounted: &File, expected: &File, size: u64, rng: &mut Rng) -> Result<usize> {
     const PAGE: u64 = 4096;
     let pages = size.div_ceil(PAGE);

@@ -1,7 +1,8 @@
 //! `cargo xtask test`: every check and test that must pass. CI and developers run the same command.
 //!
-//! The lint check only compiles, and the tests often wait: both run side by side, which saves the time of the lint check. Stages that
-//! use all processors (compiling, campaigns) run one after the other.
+//! The lint check only compiles, and the tests often wait: both run side by side, which saves the
+//! time of the lint check. Stages that use all processors (compiling, campaigns) run one after the
+//! other.
 
 pub(crate) mod processors;
 pub(crate) mod systems;
@@ -48,14 +49,17 @@ pub(crate) const ARM64_MACHINE_TOOLS: &[Tool] = &[
     Tool { program: "zstd", package: "zstd" },
 ];
 
-/// The `faults` campaign lets each fifth system call of each command fail. A prime number, so that the failing calls differ in kind. The
-/// commands make about 6,000 calls, and a processor tests 20 calls per second: half a minute on two processors.
+/// The `faults` campaign lets each fifth system call of each command fail. A prime number, so that
+/// the failing calls differ in kind. The commands make about 6,000 calls, and a processor tests 20
+/// calls per second: half a minute on two processors.
 const FAULTS_STEP: &str = "5";
 
-/// The `options` campaign makes this many images: half a minute on two processors. Longer runs with other seeds find rarer defects.
+/// The `options` campaign makes this many images: half a minute on two processors. Longer runs with
+/// other seeds find rarer defects.
 const OPTIONS_IMAGES: &str = "600";
 
-/// Tests that run longer hang: they take less than a third of this. Commands that they start end after ten minutes.
+/// Tests that run longer hang: they take less than a third of this. Commands that they start end
+/// after ten minutes.
 const TESTS_HANG: Duration = Duration::from_secs(45 * 60);
 
 /// Cases of each property test with `--quick`, a quarter of the usual ones.
@@ -68,30 +72,33 @@ const WASM: &str = "wasm32-unknown-unknown";
 const COST: &str = "The first run takes about 20 minutes on two idle processors, and up to 20 GB of disk below target; later ones take 15 minutes";
 
 /// The crates that can be published, each after those that it needs.
-const PUBLIC_CRATES: [&str; 11] = [
+const PUBLIC_CRATES: [&str; 12] = [
     "ferofs-format",
     "ferofs-codec",
     "ferofs-threads",
     "ferofs-read",
+    "ferofs-host",
     "ferofs-verity",
     "ferofs-patch",
-    "ferofs-build",
+    "ferofs-write",
     "ferofs",
     "ferofs-fuse",
-    "ferofs-remote",
+    "ferofs-serve",
     "ferofs-cli",
 ];
 
 /// The crates that a program needs at most to read images, this library's own ones included.
 const MAX_CRATES: usize = 25;
 
-/// Crates for images on servers, and those for TLS and HTTP that they need: the command for local images has none of them.
-const FOR_SERVERS: [&str; 4] = ["ferofs-remote", "http", "rustls", "ureq"];
+/// Crates for images on servers, and those for TLS and HTTP that they need: the command for local
+/// images has none of them.
+const FOR_SERVERS: [&str; 4] = ["ferofs-serve", "http", "rustls", "ureq"];
 
 /// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// For the time between two edits: no mounts, no other tools, no campaigns, small inputs, and debug builds only.
+    /// For the time between two edits: no mounts, no other tools, no campaigns, small inputs, and
+    /// debug builds only.
     Quick,
     /// What must pass.
     Normal,
@@ -104,6 +111,7 @@ const DELTA_CASES: &str = "360";
 
 /// Runs all stages of `scope`, and prints the time of each.
 pub(crate) fn test(scope: Scope) -> Result<()> {
+    shell::with_private_root()?;
     let stages = Stages::new();
     let result = run_stages(scope, &stages);
     stages.print();
@@ -117,7 +125,8 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
         announce(scope);
         stages.run("install", install_tools)?;
     }
-    // Rust toolchains from Linux distributions may lack cargo fmt and cargo clippy; the tests run without them.
+    // Rust toolchains from Linux distributions may lack cargo fmt and cargo clippy; the tests run
+    // without them.
     if has_subcommand("fmt")? {
         stages.run("fmt", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     }
@@ -173,8 +182,8 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests, and ends them when they hang: Rust's harness has then named each one that runs for more than a minute, but waits for it
-/// without end.
+/// Runs the tests, and ends them when they hang: Rust's harness has then named each one that runs
+/// for more than a minute, but waits for it without end.
 fn run_tests(cargo: &mut Command, limit: Duration) -> Result<()> {
     let mut child = cargo.spawn().with_context(|| format!("{cargo:?}"))?;
     let start = Instant::now();
@@ -193,8 +202,8 @@ fn run_tests(cargo: &mut Command, limit: Duration) -> Result<()> {
     )
 }
 
-/// Kills a process and everything that it has started. Not by process group: in a group of its own, cargo would not get the terminal's
-/// Ctrl-C.
+/// Kills a process and everything that it has started. Not by process group: in a group of its own,
+/// cargo would not get the terminal's Ctrl-C.
 fn kill_with_descendants(process: Pid) {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -238,7 +247,10 @@ fn announce(scope: Scope) {
 }
 
 fn install_tools() -> Result<()> {
-    install::install(TEST_TOOLS)?;
+    for Tool { program, package } in install::install_existing(TEST_TOOLS)? {
+        eprintln!("no source of apt has the package {package}");
+        left_out(&format!("tests with {program}"), program)?;
+    }
     // Without it, the test that needs it says so.
     if need::find_tool("rustup").is_some() {
         let _ = shell::run_quietly(Command::new("rustup").args(["target", "add", WASM]));
@@ -271,8 +283,8 @@ fn tools_besides_tests() -> Vec<Tool> {
     tools
 }
 
-/// Builds the ferofs that the tests run, and returns its path. `--workspace` selects the features of dependencies that the tests also
-/// use, so that cargo does not compile the libraries twice.
+/// Builds the ferofs that the tests run, and returns its path. `--workspace` selects the features
+/// of dependencies that the tests also use, so that cargo does not compile the libraries twice.
 fn build(is_quick: bool) -> Result<PathBuf> {
     if is_quick {
         shell::run(
@@ -291,7 +303,8 @@ fn lint() -> Result<()> {
     )
 }
 
-/// Makes the documentation of the libraries. A warning, for example of a link that leads nowhere, is an error.
+/// Makes the documentation of the libraries. A warning, for example of a link that leads nowhere,
+/// is an error.
 fn document() -> Result<()> {
     let mut cargo = shell::cargo();
     shell::run_quietly(
@@ -301,11 +314,12 @@ fn document() -> Result<()> {
     )
 }
 
-/// Compiles each library with none and with each of its features, and checks that reading needs few other crates without them.
+/// Compiles each library with none and with each of its features, and checks that reading needs few
+/// other crates without them.
 fn check_features() -> Result<()> {
     let alone = [
         ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde", "comparison"][..]),
-        ("ferofs-build", &["", "tar", "patch"]),
+        ("ferofs-write", &["", "tar", "patch"]),
         ("ferofs", &["", "build", "extract", "patch", "signature", "build,patch"]),
         ("ferofs-cli", &[""]),
         ("ferofs-device", &[""]),
@@ -330,34 +344,40 @@ fn check_features() -> Result<()> {
                 .arg(scratch::target_dir().join("features")),
         )?;
     }
-    let reader = crates_of("ferofs-read")?;
+    let reader = crates_of("ferofs-read", "")?;
     if reader.len() > MAX_CRATES || reader.iter().any(|name| is_c_library(name)) {
         bail!(
             "ferofs-read without features needs {} crates (at most {MAX_CRATES}, none in C): {reader:?}",
             reader.len()
         );
     }
-    let device = crates_of("ferofs-device")?;
+    let device = crates_of("ferofs-device", "")?;
     if let Some(large) =
-        ["ferofs-build", "regex", "ignore"].into_iter().find(|name| device.contains(*name))
+        ["ferofs-write", "regex", "ignore"].into_iter().find(|name| device.contains(*name))
     {
         bail!("ferofs-device needs {large}, which is not for devices");
     }
-    let command = crates_of("ferofs-cli")?;
+    let unpacker = crates_of("ferofs", "extract")?;
+    if unpacker.contains("ferofs-write") {
+        bail!("ferofs with only its feature extract needs ferofs-write, which builds images");
+    }
+    let command = crates_of("ferofs-cli", "")?;
     if let Some(name) = FOR_SERVERS.into_iter().find(|name| command.contains(*name)) {
         bail!("ferofs-cli without the feature remote needs {name}");
     }
     Ok(())
 }
 
-/// The names of the crates that `package` needs without features, its own among them.
-fn crates_of(package: &str) -> Result<BTreeSet<String>> {
+/// The names of the crates that `package` needs with only these features, its own among them.
+fn crates_of(package: &str, features: &str) -> Result<BTreeSet<String>> {
     let mut tree = shell::cargo();
     tree.args([
         "tree",
         "--package",
         package,
         "--no-default-features",
+        "--features",
+        features,
         "--edges",
         "normal",
         "--prefix",
@@ -383,7 +403,8 @@ fn package() -> Result<()> {
     shell::run_quietly(package.arg("--target-dir").arg(scratch::target_dir().join("package")))
 }
 
-/// Whether the name of the crate is that of a library in C. `linux-raw-sys` is Rust: numbers of system calls.
+/// Whether the name of the crate is that of a library in C. `linux-raw-sys` is Rust: numbers of
+/// system calls.
 fn is_c_library(name: &str) -> bool {
     name.ends_with("-sys") && name != "linux-raw-sys"
 }
@@ -446,8 +467,8 @@ impl Stages {
         result.with_context(|| format!("stage {name}"))
     }
 
-    /// Prints the time of each stage, and the time since the start. The sum is larger than the total, because some stages run side by
-    /// side.
+    /// Prints the time of each stage, and the time since the start. The sum is larger than the
+    /// total, because some stages run side by side.
     fn print(&self) {
         for (name, time) in self.times.lock().iter() {
             println!("{name:>10} {:6.1} s", time.as_secs_f64());
@@ -456,7 +477,8 @@ impl Stages {
     }
 }
 
-/// `cargo xtask test --containers [MODE]...`: runs tests/containerd/run.sh, which describes its modes.
+/// `cargo xtask test --containers [MODE]...`: runs tests/containerd/run.sh, which describes its
+/// modes.
 pub(crate) fn containers(modes: &[&str]) -> Result<()> {
     install::install(CONTAINER_TOOLS)?;
     if need::find_tool("go").is_none() {
@@ -470,18 +492,21 @@ pub(crate) fn containers(modes: &[&str]) -> Result<()> {
     shell::run(Command::new(script).arg(ferofs).args(modes).env("CONTAINERD_BIN", target))
 }
 
-/// Mounts sealed images with dm-verity in a virtual machine.
+/// In virtual machines, mounts sealed images with dm-verity, and images through automount points of
+/// systemd, and builds within limits of cgroups.
 pub(crate) fn virtual_machine() -> Result<()> {
     install::install(VIRTUAL_MACHINE_TOOLS)?;
-    let ferofs = shell::build_ferofs("checked")?;
-    let script = shell::repository().join("tests/vm/run.sh");
-    shell::run(Command::new(script).arg(ferofs).arg(scratch::target_dir().join("vm")))
+    install::install(&[DEBOOTSTRAP])?;
+    let (ferofs, dir) = (shell::build_ferofs("checked")?, scratch::target_dir().join("vm"));
+    let script = |name| Command::new(shell::repository().join("tests/vm").join(name));
+    shell::run(script("run.sh").arg(&ferofs).arg(&dir))?;
+    shell::run(script("systemd.sh").args([&ferofs, &dir]).arg(peers::debian_mirror()?))
 }
 
-/// Makes a release, installs its packages in a new Debian, uses them, and removes them. The programs for other processors are compared first.
+/// Makes a release, installs its packages in a new Debian, uses them, and removes them. The
+/// programs for other processors are compared first.
 pub(crate) fn packages() -> Result<()> {
-    let what = "a test of the packages";
-    if !need::root(what) || !need::kernel_erofs(what) {
+    if !need::root() || !need::kernel_erofs() {
         return Ok(());
     }
     install::install(&[DEBOOTSTRAP])?;
@@ -497,8 +522,8 @@ pub(crate) fn packages() -> Result<()> {
     shell::run(&mut script)
 }
 
-/// The directory of the newest tools of others. Installs them if possible; an error is only printed, because Debian unstable may be
-/// unreachable or broken for a day.
+/// The directory of the newest tools of others. Installs them if possible; an error is only
+/// printed, because Debian unstable may be unreachable or broken for a day.
 fn newest_peers() -> Result<Option<PathBuf>> {
     let target = scratch::target_dir();
     if need::is_root()

@@ -48,7 +48,6 @@ impl<'a> Bench<'a> {
         Ok(Self { programs, source, title, rounds, reads, images })
     }
 
-    /// Measures all candidates.
     pub(super) fn measure(&self, part: &str, candidates: &[Candidate]) -> Result<Record> {
         let mut programs = self.programs.versions().to_vec();
         // It has no option that prints only the version.
@@ -94,7 +93,8 @@ impl<'a> Bench<'a> {
         let image = self.images.path().join("image");
         let outcome = self.programs.build(row.tool, &row.options, &self.source, &image)?;
         row.build_cpu_seconds.push(rounded(outcome.cpu.as_secs_f64()));
-        // Sizes of the rounds differ by nothing, or by what UUIDs and times make of compressed metadata: the last counts.
+        // Sizes of the rounds differ by nothing, or by what UUIDs and times make of compressed
+        // metadata: the last counts.
         row.image_bytes = fs::metadata(&image)?.len();
         let driver = match row.tool {
             Tool::Ferofs => Driver::Ferofs(&[]),
@@ -143,7 +143,8 @@ pub(super) struct Row {
     pub(super) image_bytes: u64,
     /// User and system time of all threads, for each round.
     pub(super) build_cpu_seconds: Vec<f64>,
-    /// Processor time of the reader and of the FUSE daemon for each random read of 4 KiB, for each round.
+    /// Processor time of the reader and of the FUSE daemon for each random read of 4 KiB, for each
+    /// round.
     pub(super) read_cpu_microseconds: Vec<f64>,
 }
 

@@ -1,11 +1,14 @@
 //! `cargo xtask bench charts`: the figures and pictures of README.md and of the guide.
 //!
-//! - `peers`: size, build time and random reads of ferofs, erofs-utils and squashfs-tools: the bars of README.md.
-//! - `settings`: the same of ferofs alone, over cluster sizes, algorithms and levels: docs/guide/settings.md.
+//! - `peers`: size, build time and random reads of ferofs, erofs-utils and squashfs-tools: the bars
+//!   of README.md.
+//! - `settings`: the same of ferofs alone, over cluster sizes, algorithms and levels:
+//!   docs/guide/settings.md.
 //!
-//! All times are processor seconds (user and system): other programs on the machine hardly change them. Images are in memory.
-//! `--publish` writes the figures (JSON), the pictures and the tables into docs; `--draw` makes pictures and tables again from the
-//! published figures, and a test compares them.
+//! All times are processor seconds (user and system): other programs on the machine hardly change
+//! them. Images are in memory. `--publish` writes the figures (JSON), the pictures and the tables
+//! into docs; `--draw` makes pictures and tables again from the published figures, and a test
+//! compares them.
 
 mod measure;
 mod peers;

@@ -1,4 +1,5 @@
-//! The figures of README.md: ferofs, erofs-utils and squashfs-tools at a fast and at a small setting.
+//! The figures of README.md: ferofs, erofs-utils and squashfs-tools at a fast and at a small
+//! setting.
 
 use anyhow::{Result, bail};
 use ferofs_devtools::page;
@@ -10,7 +11,8 @@ use crate::common::machine;
 use crate::common::programs::Tool;
 use crate::common::report::number;
 
-/// Comparable settings: the same algorithm and level, and the cluster size that the tool's users choose for it.
+/// Comparable settings: the same algorithm and level, and the cluster size that the tool's users
+/// choose for it.
 const CANDIDATES: [(&str, Tool, &str); 6] = [
     ("LZ4: fast to build", Tool::Ferofs, ""),
     ("LZ4: fast to build", Tool::MkfsErofs, "-zlz4 -C65536 -Efragments"),

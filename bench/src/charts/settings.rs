@@ -1,4 +1,5 @@
-//! The figures of docs/guide/settings.md: ferofs over algorithms, levels and cluster sizes, and its presets.
+//! The figures of docs/guide/settings.md: ferofs over algorithms, levels and cluster sizes, and its
+//! presets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -126,7 +127,8 @@ fn tables(record: &Record) -> Result<String> {
     Ok(text)
 }
 
-/// The rows of the grid that no other one beats in size and in time, from the fastest to the smallest.
+/// The rows of the grid that no other one beats in size and in time, from the fastest to the
+/// smallest.
 fn front(record: &Record) -> Result<Vec<&Row>> {
     let rows = record.rows.iter().filter(|row| row.group == GRID && row.options != "-z none");
     let mut rows = rows.map(|row| Ok((row.build()?, row))).collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,5 @@
-//! What other tools make of two images: differences of their bytes, and the chunks that a device with the old image fetches.
+//! What other tools make of two images: differences of their bytes, and the chunks that a device
+//! with the old image fetches.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,8 @@ impl Others {
     }
 }
 
-/// Prints the table of all updates, `rows` with the ratios to sort them by, and publishes it if `is_published`.
+/// Prints the table of all updates, `rows` with the ratios to sort them by, and publishes it if
+/// `is_published`.
 pub(crate) fn show(
     report: &Report,
     is_published: bool,

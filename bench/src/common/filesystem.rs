@@ -1,4 +1,5 @@
-//! Mounts a file system by one of several drivers, and measures the memory and processor time of its daemon.
+//! Mounts a file system by one of several drivers, and measures the memory and processor time of
+//! its daemon.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -154,8 +155,8 @@ impl FileSystem {
         if let Some(group) = group {
             command = group.wrap(&command);
         }
-        // The Linux scheduler divides processor time between sessions. A daemon normally runs in a session of its own; without
-        // setsid it would share fio's part.
+        // The Linux scheduler divides processor time between sessions. A daemon normally runs in a
+        // session of its own; without setsid it would share fio's part.
         let mut session = Command::new("setsid");
         session.arg(command.get_program()).args(command.get_args());
         session.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -182,7 +183,8 @@ impl Mounted {
 
     /// Processor seconds of the daemon's threads since their start; `None` without a daemon.
     pub(crate) fn cpu(&self) -> Option<f64> {
-        // The first number of schedstat: exact nanoseconds, where /proc/PID/stat has ticks of 10 ms.
+        // The first number of schedstat: exact nanoseconds, where /proc/PID/stat has ticks of 10
+        // ms.
         let nanoseconds = |task: fs::DirEntry| {
             let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
             stat.split_whitespace().next()?.parse::<f64>().ok()

@@ -78,7 +78,8 @@ impl Reading {
         if bytes == 0 {
             bail!("fio read nothing");
         }
-        // fio rounds the run time to milliseconds, which is coarse for short runs; the rate is exact.
+        // fio rounds the run time to milliseconds, which is coarse for short runs; the rate is
+        // exact.
         let rate = number(&read["bw_bytes"])?;
         let milliseconds = number(&read["runtime"])?;
         let seconds = if rate > 0.0 { bytes as f64 / rate } else { milliseconds / 1e3 };

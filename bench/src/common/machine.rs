@@ -18,8 +18,8 @@ pub(crate) type Facts = BTreeMap<String, String>;
 /// What every page says first, in this order.
 const FIRST: [&str; 5] = ["date", "commit", "kernel", "processor", "load at the start"];
 
-/// Date, commit, kernel, processor, the load when this program first asked for it, the versions of `programs`, and the accepted costs that
-/// the page of `bench` is compared with.
+/// Date, commit, kernel, processor, the load when this program first asked for it, the versions of
+/// `programs`, and the accepted costs that the page of `bench` is compared with.
 pub(crate) fn describe<P: AsRef<Path>>(bench: &str, programs: &[(&str, P, &str)]) -> Result<Facts> {
     let mut facts = versions(programs)?;
     let processor = "n=$(grep -c '^processor' /proc/cpuinfo); echo \"$n x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)\"";
@@ -34,7 +34,8 @@ pub(crate) fn describe<P: AsRef<Path>>(bench: &str, programs: &[(&str, P, &str)]
     Ok(facts)
 }
 
-/// The line with the version that each program prints with an option: the first that has a number with a point.
+/// The line with the version that each program prints with an option: the first that has a number
+/// with a point.
 pub(crate) fn versions<P: AsRef<Path>>(programs: &[(&str, P, &str)]) -> Result<Facts> {
     programs
         .iter()
@@ -60,7 +61,8 @@ pub(crate) fn list(facts: &Facts) -> String {
     text
 }
 
-/// Averages of the runnable processes in 1, 5 and 15 minutes, when this program first asked for them.
+/// Averages of the runnable processes in 1, 5 and 15 minutes, when this program first asked for
+/// them.
 pub(crate) fn load() -> Result<&'static str> {
     static LOAD: OnceLock<String> = OnceLock::new();
     let text = fs::read_to_string("/proc/loadavg").context("/proc/loadavg")?;

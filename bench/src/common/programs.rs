@@ -80,7 +80,6 @@ impl Programs {
         ]
     }
 
-    /// Makes the image of a tree.
     pub(crate) fn build(
         &self,
         tool: Tool,
@@ -132,7 +131,8 @@ const STEP: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
-    /// The largest resident set in bytes, as long as it was seen. The kernel's own figure would include that of this program.
+    /// The largest resident set in bytes, as long as it was seen. The kernel's own figure would
+    /// include that of this program.
     pub(crate) peak: u64,
 }
 
@@ -177,7 +177,8 @@ pub(crate) fn resident_peak(pid: u32) -> Option<u64> {
 pub(crate) fn kernel_threads() -> Result<BTreeMap<OsString, f64>> {
     let seconds = |dir: &Path| {
         let stat = fs::read_to_string(dir.join("stat")).ok()?;
-        // Behind the name in parentheses: the state and the parent, which is the process with number 2.
+        // Behind the name in parentheses: the state and the parent, which is the process with
+        // number 2.
         let (_, fields) = stat.rsplit_once(") ")?;
         let is_thread = fields.split(' ').nth(1) == Some("2");
         let nanoseconds = fs::read_to_string(dir.join("schedstat")).ok()?;

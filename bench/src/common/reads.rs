@@ -9,8 +9,9 @@ use ferofs_tests::rng::Rng;
 
 /// Reads of one measurement, at most: they take 0.1 to 3 processor seconds.
 const MAX_READS: u64 = 3000;
-/// One read for so many bytes of the source, so that most reads are of places near which nothing was read before. With more reads of a
-/// small tree, the kernel's page cache would answer most of them.
+/// One read for so many bytes of the source, so that most reads are of places near which nothing
+/// was read before. With more reads of a small tree, the kernel's page cache would answer most of
+/// them.
 const BYTES_PER_READ: u64 = 40_000;
 /// Bytes of a read.
 const SIZE: usize = 4096;
@@ -68,7 +69,8 @@ impl Reads {
         Ok(())
     }
 
-    /// Microseconds of processor time for each read, of this thread and of the daemon, whose processor seconds `daemon` returns.
+    /// Microseconds of processor time for each read, of this thread and of the daemon, whose
+    /// processor seconds `daemon` returns.
     pub(crate) fn cost(&self, mounted: &Path, daemon: impl Fn() -> Result<f64>) -> Result<f64> {
         let before = daemon()? + thread_seconds()?;
         self.run(mounted)?;

@@ -1,4 +1,5 @@
-//! What the benchmark has measured: tables, which it prints, and figures with their aims, which it also publishes.
+//! What the benchmark has measured: tables, which it prints, and figures with their aims, which it
+//! also publishes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +12,8 @@ use crate::common::machine::{self, Facts};
 use crate::common::rounds::Spread;
 use crate::front;
 
-/// The most rows of a table that a page shows. If there are more, a file beside the page has all of them, with tabs between the cells.
+/// The most rows of a table that a page shows. If there are more, a file beside the page has all of
+/// them, with tabs between the cells.
 const SHOWN: usize = 12;
 /// A table with a sentence that says what it shows.
 pub(crate) struct Table {
@@ -76,7 +78,6 @@ impl Report {
         Ok(Self { bench, facts: machine::describe(bench, programs)?, aims: Vec::new() })
     }
 
-    /// Prints a table.
     pub(crate) fn add(&self, table: &Table) {
         print!("{}", table.markdown());
     }
@@ -100,7 +101,8 @@ impl Report {
         }
     }
 
-    /// Publishes the figures that have aims, those that miss their aim first. `about` says more about what was measured.
+    /// Publishes the figures that have aims, those that miss their aim first. `about` says more
+    /// about what was measured.
     pub(crate) fn publish_aims(&self, rounds: usize, about: &str) -> Result<()> {
         let mut aims: Vec<&Aim> = self.aims.iter().collect();
         aims.sort_by_key(|aim| aim.is_reached());
@@ -117,8 +119,9 @@ impl Report {
         self.publish(&text, aims, 0, 1)
     }
 
-    /// Replaces the measured part of the page by `about` (after "measured these figures: "), the machine, and the first rows of the table, in
-    /// which a new column has the figures from before: the cell at `value` of the row with the same cells up to `key`.
+    /// Replaces the measured part of the page by `about` (after "measured these figures: "), the
+    /// machine, and the first rows of the table, in which a new column has the figures from before:
+    /// the cell at `value` of the row with the same cells up to `key`.
     pub(crate) fn publish(
         &self,
         about: &str,

@@ -1,4 +1,5 @@
-//! Repeated measurements: the order of the measured programs, statistics over rounds, and the state of the page cache.
+//! Repeated measurements: the order of the measured programs, statistics over rounds, and the state
+//! of the page cache.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,8 +8,8 @@ use std::process::Command;
 use anyhow::Result;
 use ferofs_devtools::shell::run_quietly;
 
-/// Statistics over the rounds of one measurement. The median of an even number of values is the lower of the two middle ones, not
-/// their mean, so that each printed figure is a measured one.
+/// Statistics over the rounds of one measurement. The median of an even number of values is the
+/// lower of the two middle ones, not their mean, so that each printed figure is a measured one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) min: f64,
@@ -26,8 +27,8 @@ impl Spread {
     }
 }
 
-/// The order in which `count` programs are measured in a round. Each round starts with the next program, so that slow changes of
-/// the machine's speed affect all of them alike.
+/// The order in which `count` programs are measured in a round. Each round starts with the next
+/// program, so that slow changes of the machine's speed affect all of them alike.
 pub(crate) fn rotated_order(count: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |turn| (turn + round) % count)
 }
@@ -49,7 +50,8 @@ pub(crate) fn set_page_cache(file: &Path, state: PageCache) -> Result<()> {
     let mut dd = Command::new("dd");
     match state {
         PageCache::Warm => run_quietly(dd.arg(argument("if=")).args(["of=/dev/null", "bs=1M"])),
-        // With these options dd evicts the whole file and writes nothing: see dd's manual, "nocache".
+        // With these options dd evicts the whole file and writes nothing: see dd's manual,
+        // "nocache".
         PageCache::Cold => run_quietly(dd.arg(argument("of=")).args([
             "oflag=nocache",
             "conv=notrunc,fdatasync",

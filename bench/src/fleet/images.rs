@@ -34,7 +34,8 @@ pub(crate) struct Image {
 pub(crate) enum Which {
     /// About 2 GB, for programs that read a small part: a desktop.
     Tree,
-    /// About 0.5 GB of data, for complete reads: Python with libraries, and one large file of half of the bytes.
+    /// About 0.5 GB of data, for complete reads: Python with libraries, and one large file of half
+    /// of the bytes.
     Container,
 }
 

@@ -1,8 +1,9 @@
-//! `cargo xtask bench fleet`: images on servers. How soon is the first file there, what does a complete read cost compared with a
-//! download, how do many mounts share a machine?
+//! `cargo xtask bench fleet`: images on servers. How soon is the first file there, what does a
+//! complete read cost compared with a download, how do many mounts share a machine?
 //!
-//! The server is that of the tests, which adds latency and limits the bandwidth. Programs that are compared take turns. The report prints
-//! tables, compares figures with their aims, and writes those into `docs/results/fleet.md`.
+//! The server is that of the tests, which adds latency and limits the bandwidth. Programs that are
+//! compared take turns. The report prints tables, compares figures with their aims, and writes
+//! those into `docs/results/fleet.md`.
 
 mod first_file;
 mod images;

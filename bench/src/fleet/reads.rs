@@ -1,5 +1,6 @@
-//! How fast one large file is read, compared with a plain download and with a local image, and what verification costs. What reading all files
-//! through a mount costs, compared with fetching the whole image first.
+//! How fast one large file is read, compared with a plain download and with a local image, and what
+//! verification costs. What reading all files through a mount costs, compared with fetching the
+//! whole image first.
 
 use std::fs;
 use std::process::Command;

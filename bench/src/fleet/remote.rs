@@ -105,7 +105,6 @@ impl CacheDir {
         Ok(Self(cache))
     }
 
-    /// The option for it.
     pub(crate) fn option(&self) -> String {
         format!("--cache-dir={}", self.0.display())
     }
@@ -190,7 +189,8 @@ pub(crate) fn timed<T>(function: impl FnOnce() -> Result<T>) -> Result<(T, Durat
 /// Processes that are still there this long after they should have ended hang.
 const END: Duration = Duration::from_secs(20);
 
-/// All processes that run one program: the benchmark's own copy, so that other mounts of the machine do not count.
+/// All processes that run one program: the benchmark's own copy, so that other mounts of the
+/// machine do not count.
 #[derive(Clone, Debug)]
 pub(crate) struct Processes {
     program: PathBuf,
@@ -219,12 +219,14 @@ impl Processes {
 
     /// Processor seconds of all that run, and of all children of this process that have ended.
     pub(crate) fn cpu(&self) -> Result<f64> {
-        // Fields of proc(5), counted from the one behind the name: utime and stime; cutime and cstime.
+        // Fields of proc(5), counted from the one behind the name: utime and stime; cutime and
+        // cstime.
         let seconds = |id: &str, first| {
             ticks(id, first)
                 .map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
         };
-        // The time of its threads is exact, but lacks threads that have ended; the time of the process is cut to steps of 10 ms.
+        // The time of its threads is exact, but lacks threads that have ended; the time of the
+        // process is cut to steps of 10 ms.
         let running =
             |id: &String| seconds(id, 11).unwrap_or(0.0).max(threads_cpu(id).unwrap_or(0.0));
         let running = self.ids().iter().map(running).sum::<f64>();

@@ -1,7 +1,11 @@
 //! The accepted values, bench/gate.tsv, and the comparison of a run with them.
 //!
-//! The head of the file says which compiler, C library, processor and valgrind the instructions were counted with. With others, programs
-//! execute other instructions, so the gate shows them and does not compare them.
+//! The head of the file says which compiler, C library, processor and valgrind the instructions
+//! were counted with. With others, programs execute other instructions, so the gate shows them and
+//! does not compare them.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,13 +31,16 @@ pub(crate) struct Metric {
 
 /// The columns of the file.
 pub(crate) const METRICS: [Metric; 6] = [
-    // The floors are the largest difference between two runs of a short command (`build --chunk-size`), whose threads take turns differently.
+    // The floors are the largest difference between two runs of a short command (`build
+    // --chunk-size`), whose threads take turns differently.
     Metric { name: "instructions", percent: 2.0, floor: 1_000_000 },
     Metric { name: "misses", percent: 5.0, floor: 32_000 },
     Metric { name: "memory", percent: 5.0, floor: 1 << 20 },
     Metric { name: "bytes", percent: 0.5, floor: 0 },
     Metric { name: "requests", percent: 3.0, floor: 8 },
-    Metric { name: "calls", percent: 2.0, floor: 16 },
+    // Each command reads the limits of its control groups, about 30 calls: how many there are
+    // depends on the machine.
+    Metric { name: "calls", percent: 2.0, floor: 40 },
 ];
 
 /// The place of the memory in [`METRICS`].
@@ -50,7 +57,6 @@ pub(crate) struct Accepted {
     pub(super) why: String,
 }
 
-/// The file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AcceptedFile {
     /// What the metrics of [`Metric::is_of_machine`] depend on, besides the program.
@@ -128,8 +134,8 @@ impl AcceptedFile {
         verdicts
     }
 
-    /// Takes over the values that changed, with the reason. Those within the tolerance stay as they are, so that many small steps add up to one
-    /// that is noticed.
+    /// Takes over the values that changed, with the reason. Those within the tolerance stay as they
+    /// are, so that many small steps add up to one that is noticed.
     pub(super) fn accept(
         &mut self,
         machine: &str,
@@ -158,7 +164,8 @@ impl Metric {
         matches!(self.name, "instructions" | "misses")
     }
 
-    /// Whether a smaller value is a change of the program: memory also depends on the machine, and misses on the layout of the code.
+    /// Whether a smaller value is a change of the program: memory also depends on the machine, and
+    /// misses on the layout of the code.
     pub(super) fn is_steady(&self) -> bool {
         !matches!(self.name, "misses" | "memory")
     }
@@ -194,87 +201,4 @@ fn parse_line(line: &str) -> Result<(String, Accepted)> {
         .collect();
     let Ok(figures) = figures?.try_into() else { bail!("wrong number of columns") };
     Ok(((*cell).to_owned(), Accepted { figures, why: (*why).to_owned() }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const CELL: Figures =
-        [Some(1_000_000_000), Some(9_000_000), Some(40 << 20), Some(10_000), None, Some(500)];
-
-    fn file() -> AcceptedFile {
-        let accepted = Accepted { figures: CELL, why: "first values".into() };
-        AcceptedFile {
-            machine: "rustc 1".into(),
-            cells: BTreeMap::from([("build lz4".into(), accepted)]),
-        }
-    }
-
-    fn with(number: usize, value: u64) -> Figures {
-        let mut figures = CELL;
-        figures[number] = Some(value);
-        figures
-    }
-
-    #[test]
-    fn the_file_is_read_as_it_was_written() {
-        assert_eq!(AcceptedFile::parse(&file().text()).unwrap(), file());
-        let line = file().text().lines().last().unwrap().to_owned();
-        assert_eq!(line, "build lz4\t1000000000\t9000000\t41943040\t10000\t-\t500\tfirst values");
-        for wrong in ["x", "x\t1\twhy", &line.replace("500", "many"), &format!("{line}\n{line}")] {
-            assert!(AcceptedFile::parse(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn values_beyond_the_tolerance_are_worse_or_better() {
-        let verdict = |number: usize, value| {
-            file().compare("build lz4", "rustc 1", &with(number, value))[number].unwrap()
-        };
-        let cases = [
-            (0, 1_020_000_000, Verdict::Same),
-            (0, 1_020_000_001, Verdict::Worse),
-            (0, 979_999_999, Verdict::Better),
-            (2, 42 << 20, Verdict::Same),
-            (2, 43 << 20, Verdict::Worse),
-            (3, 10_050, Verdict::Same),
-            (3, 10_051, Verdict::Worse),
-            // The floor is more than 2 % of 500.
-            (5, 516, Verdict::Same),
-            (5, 517, Verdict::Worse),
-        ];
-        for (number, value, expected) in cases {
-            assert_eq!(verdict(number, value), expected, "{} {value}", METRICS[number].name);
-        }
-        // A value that comes or goes is no change of cost: someone changed the cell.
-        assert_eq!(file().compare("build lz4", "rustc 1", &with(4, 1))[4], Some(Verdict::Worse));
-        assert_eq!(file().compare("other", "rustc 1", &CELL), [None; METRICS.len()]);
-    }
-
-    #[test]
-    fn instructions_of_another_compiler_are_not_compared() {
-        let twice = with(0, 2_000_000_000);
-        assert_eq!(file().compare("build lz4", "rustc 2", &twice)[0], None);
-        let mut accepted = file();
-        accepted.accept("rustc 2", &BTreeMap::from([("build lz4".into(), twice)]), "x");
-        assert_eq!(accepted.cells["build lz4"], Accepted { figures: twice, why: "x".into() });
-        assert_eq!(accepted.machine, "rustc 2");
-    }
-
-    #[test]
-    fn small_changes_keep_the_accepted_value() {
-        let mut accepted = file();
-        accepted.accept(
-            "rustc 1",
-            &BTreeMap::from([("build lz4".into(), with(0, 1_015_000_000))]),
-            "x",
-        );
-        assert_eq!(accepted, file());
-        let (worse, new) = (with(0, 1_030_000_000), with(3, 7));
-        let measured = BTreeMap::from([("build lz4".into(), worse), ("new".into(), new)]);
-        accepted.accept("rustc 1", &measured, "x");
-        assert_eq!(accepted.cells["build lz4"], Accepted { figures: worse, why: "x".into() });
-        assert_eq!(accepted.cells["new"].figures, new);
-    }
 }

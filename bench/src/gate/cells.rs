@@ -9,7 +9,8 @@ use ferofs_tests::rng::Rng;
 use super::trees;
 use crate::charts::PRESETS;
 
-/// Settings of `ferofs build`, besides the presets: name, options, source. The name says what is special.
+/// Settings of `ferofs build`, besides the presets: name, options, source. The name says what is
+/// special.
 const SETTINGS: [(&str, &str, &str); 15] = [
     ("uncompressed", "-z none", "trees/mixed"),
     ("lz4 tails", "--preset fast -E ztailpacking", "trees/mixed"),
@@ -45,7 +46,8 @@ const PATCH: &str = "patch create images/zstd trees/new --output images/patch --
 const DELTA: &str =
     "delta create --level 3 images/zstd images/new --output images/delta --workers 1";
 
-/// The output of a command is this word of its arguments. Each run gets another path of the same length.
+/// The output of a command is this word of its arguments. Each run gets another path of the same
+/// length.
 pub(super) const OUTPUT: &str = "OUTPUT";
 
 /// Something that is measured.
@@ -164,7 +166,8 @@ impl Cell {
     }
 }
 
-/// A build of one worker, unless the options say otherwise: its work does not depend on when threads run.
+/// A build of one worker, unless the options say otherwise: its work does not depend on when
+/// threads run.
 fn build(options: &str, source: &str, image: &str) -> Vec<String> {
     let workers = if options.contains("--workers") { "" } else { "--workers 1" };
     words(&format!("build {options} {workers} {source} {image}"))

@@ -1,4 +1,5 @@
-//! Measures a cell: a command in several runs, because each tool that measures changes what the others would see.
+//! Measures a cell: a command in several runs, because each tool that measures changes what the
+//! others would see.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,14 +9,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::install::{STRACE, TIME, VALGRIND};
-use ferofs_tests::mount::Mount;
-use ferofs_tests::rng::Rng;
 use ferofs_tests::tools::Tool;
 
 use super::accepted::{Figures, MEMORY};
 use super::cells::{Cell, Job, OUTPUT, Reads};
 use crate::common::programs::{self, resident_peak};
 use crate::trees;
+use ferofs_tests::{Mount, Rng};
 
 /// The programs that measure.
 pub(super) const TOOLS: [Tool; 3] = [VALGRIND, STRACE, TIME];
@@ -30,8 +30,8 @@ const SLOW: u64 = 100;
 /// Sleeps of a daemon that are not counted: its threads sleep now and then.
 const SLEEPS: u64 = 64;
 
-/// Counts instructions, and misses of a cache of 32 KiB: copies of data need few instructions, but evict other data. Nobody reads the file with
-/// the numbers of each line of the source.
+/// Counts instructions, and misses of a cache of 32 KiB: copies of data need few instructions, but
+/// evict other data. Nobody reads the file with the numbers of each line of the source.
 const CACHEGRIND: [&str; 7] = [
     "valgrind",
     "--tool=cachegrind",
@@ -42,7 +42,8 @@ const CACHEGRIND: [&str; 7] = [
     "--cachegrind-out-file=/dev/null",
 ];
 
-/// Runs for values that differ from run to run: the smallest counts, as other work of the machine only adds to it.
+/// Runs for values that differ from run to run: the smallest counts, as other work of the machine
+/// only adds to it.
 const RUNS: usize = 2;
 
 /// Bytes of a read of [`Reads::Pages`].
@@ -57,11 +58,13 @@ pub(super) fn is_allowed() -> bool {
 
 /// One of the places where cells run at the same time.
 pub(super) struct Place<'a> {
-    /// The directory with trees, images and the program. All paths are relative to it, so their length is always the same.
+    /// The directory with trees, images and the program. All paths are relative to it, so their
+    /// length is always the same.
     pub(super) dir: &'a Path,
     /// A digit, which the names of files of this place have.
     pub(super) number: usize,
-    /// The memory of the program when it does nothing. It grows with the program, so that the jobs' own memory is counted without it.
+    /// The memory of the program when it does nothing. It grows with the program, so that the jobs'
+    /// own memory is counted without it.
     pub(super) start_memory: u64,
 }
 
@@ -102,8 +105,9 @@ impl Place<'_> {
         Ok([instructions, misses, Some(memory), bytes.map(|bytes| bytes.len()), None, Some(calls)])
     }
 
-    /// Requests are the replies that the daemon writes. Of several threads, the fastest would decide which pages are in the page cache in time.
-    /// Valgrind has no seccomp: it runs the daemon without its sandbox.
+    /// Requests are the replies that the daemon writes. Of several threads, the fastest would
+    /// decide which pages are in the page cache in time. Valgrind has no seccomp: it runs the
+    /// daemon without its sandbox.
     fn mount(&self, image: &str, reads: Reads) -> Result<Figures> {
         let dir = self.dir.join(self.path("mount"));
         fs::create_dir_all(&dir)?;
@@ -138,7 +142,8 @@ impl Place<'_> {
         }
         let [instructions, misses] =
             [0, 1].map(|number| counts.iter().filter_map(|counts| counts[number]).min());
-        // The daemon decides by time which pages it stores in the page cache: the requests of random reads depend on the machine.
+        // The daemon decides by time which pages it stores in the page cache: the requests of
+        // random reads depend on the machine.
         if matches!(reads, Reads::Pages(_)) {
             return Ok([instructions, misses, memory, None, None, None]);
         }

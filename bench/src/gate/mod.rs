@@ -1,9 +1,11 @@
-//! `cargo xtask bench gate`: fails if a job of ferofs does not cost what was accepted, so that no change makes something slower without anybody
-//! noticing.
+//! `cargo xtask bench gate`: fails if a job of ferofs does not cost what was accepted, so that no
+//! change makes something slower without anybody noticing.
 //!
-//! Seconds depend on the machine and on its load; the gate counts what does not: instructions, cache misses, system calls, requests of FUSE
-//! mounts, bytes of output, and the peak of the memory. The trees are generated ([`trees`]), the jobs are in [`cells`], and the accepted values in
-//! bench/gate.tsv ([`accepted`]). Two cells run at a time, each on a processor of its own: a command that sees one processor starts one worker.
+//! Seconds depend on the machine and on its load; the gate counts what does not: instructions,
+//! cache misses, system calls, requests of FUSE mounts, bytes of output, and the peak of the
+//! memory. The trees are generated ([`trees`]), the jobs are in [`cells`], and the accepted values
+//! in bench/gate.tsv ([`accepted`]). Two cells run at a time, each on a processor of its own: a
+//! command that sees one processor starts one worker.
 
 pub(crate) mod accepted;
 mod cells;
@@ -61,7 +63,7 @@ pub(crate) fn gate(options: &GateArgs) -> Result<()> {
     let start = Instant::now();
     install::install(&measure::TOOLS)?;
     if !measure::is_allowed() {
-        need::lacks("the gate", "strace and setarch -R, which containers often forbid");
+        need::lacks("strace and setarch -R, which containers often forbid");
         return Ok(());
     }
     let program = std::env::var_os("FEROFS_BIN")
@@ -83,7 +85,7 @@ pub(crate) fn gate(options: &GateArgs) -> Result<()> {
     let mut cells = cells::all(scratch.path())?;
     let names: Vec<String> =
         cells.iter().map(|cell| cell.name.clone()).chain([cells::start().name]).collect();
-    let can_mount = need::fuse("the mounts of the gate");
+    let can_mount = need::fuse();
     cells.retain(|cell| cell.name.contains(&options.only) && (can_mount || !cell.is_mount()));
     let at_rest =
         Place { dir: scratch.path(), number: 0, start_memory: 0 }.measure(&cells::start())?;
@@ -110,7 +112,8 @@ pub(crate) fn gate(options: &GateArgs) -> Result<()> {
         );
         return Ok(());
     }
-    // Another program may have disturbed a cell, or its threads have taken turns in an unusual way; further looks tell.
+    // Another program may have disturbed a cell, or its threads have taken turns in an unusual way;
+    // further looks tell.
     for _ in 0..LOOKS {
         cells.retain(|cell| fails(&accepted, &machine, &cell.name, &measured[&cell.name]));
         if cells.is_empty() {
@@ -157,7 +160,8 @@ fn measure_all(dir: &Path, cells: &[Cell], start_memory: u64) -> Result<BTreeMap
         let mut own = CpuSet::new();
         own.set(processors[number % processors.len()]);
         sched_setaffinity(None, &own)?;
-        // How many requests a daemon gets depends on its priority. A user who has lowered his cannot raise it again.
+        // How many requests a daemon gets depends on its priority. A user who has lowered his
+        // cannot raise it again.
         let _ = rustix::process::setpriority_process(None, 0);
         let place = Place { dir, number, start_memory };
         let mut measured = Vec::new();
@@ -251,8 +255,8 @@ fn print_comparison(
     measured.iter().filter(|(name, figures)| fails(accepted, machine, name, figures)).count()
 }
 
-/// Whether a cell fails the gate: it is new or worse, or better, because a later change could make it worse again unseen. On other machines some
-/// values are always better.
+/// Whether a cell fails the gate: it is new or worse, or better, because a later change could make
+/// it worse again unseen. On other machines some values are always better.
 fn fails(accepted: &AcceptedFile, machine: &str, name: &str, figures: &Figures) -> bool {
     let fails = |(verdict, metric): (Option<Verdict>, &Metric)| match verdict {
         Some(Verdict::Worse) => true,
@@ -321,13 +325,13 @@ mod tests {
     fn values_that_differ_from_the_accepted_ones_fail() {
         let mut accepted = AcceptedFile::default();
         let figures = |calls| [None, None, None, None, None, Some(calls)];
-        accepted.accept("rustc 1", &BTreeMap::from([("cell".into(), figures(1000))]), "x");
+        accepted.accept("rustc 1", &BTreeMap::from([("cell".into(), figures(10_000))]), "x");
         let fails = |machine, calls| fails(&accepted, machine, "cell", &figures(calls));
         assert_eq!(
-            [979, 980, 1020, 1021].map(|calls| fails("rustc 1", calls)),
+            [9_799, 9_800, 10_200, 10_201].map(|calls| fails("rustc 1", calls)),
             [true, false, false, true]
         );
-        assert_eq!([979, 1021].map(|calls| fails("rustc 2", calls)), [false, true]);
+        assert_eq!([9_799, 10_201].map(|calls| fails("rustc 2", calls)), [false, true]);
         // Less memory can be that of another machine.
         let memory = |memory: u64| [None, None, Some(memory << 20), None, None, None];
         accepted.accept("rustc 1", &BTreeMap::from([("cell".into(), memory(100))]), "x");

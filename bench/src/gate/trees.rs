@@ -1,13 +1,12 @@
-//! The trees that the cells read. They are the same on every machine: names, content and times follow from a seed.
+//! The trees that the cells read. They are the same on every machine: names, content and times
+//! follow from a seed.
 
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::tar;
+use ferofs_tests::{Content, Rng, tar};
 
 use crate::trees;
 
@@ -31,7 +30,8 @@ const SOURCES: usize = 260;
 /// Programs of [`mixed`].
 const PROGRAMS: usize = 6;
 
-/// Makes all trees below `dir`: `mixed`, `new` (an update of it), `copies`, `small`, `large` and the archive `mixed.tar`.
+/// Makes all trees below `dir`: `mixed`, `new` (an update of it), `copies`, `small`, `large` and
+/// the archive `mixed.tar`.
 pub(super) fn make(dir: &Path) -> Result<()> {
     mixed(&dir.join("mixed"))?;
     mixed(&dir.join("new"))?;
@@ -119,7 +119,8 @@ fn large(tree: &Path) -> Result<()> {
     write(tree, "large.txt", &source(LARGE, &words, &mut rng))
 }
 
-/// Changes a tree like an update of a program: some files change in a few places, some come, some go.
+/// Changes a tree like an update of a program: some files change in a few places, some come, some
+/// go.
 fn update(tree: &Path) -> Result<()> {
     let mut rng = Rng::new(SEED).fork(b"update");
     for (number, name) in files(tree)?.iter().enumerate().filter(|(number, _)| number % 5 == 0) {
@@ -164,7 +165,8 @@ fn skewed(bound: usize, rng: &mut Rng) -> usize {
     (rng.below(at + 1)) as usize
 }
 
-/// Text like the source of a program: lines with indents, frequent words, and words that only this file has.
+/// Text like the source of a program: lines with indents, frequent words, and words that only this
+/// file has.
 fn source(len: usize, words: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     const SIGNS: [&str; 8] = [" ", " = ", "(", ", ", "->", " + ", ".", " == "];
     const ENDS: [&str; 5] = [";\n", ");\n", ") {\n", ";\n\n", "}\n"];
@@ -185,7 +187,8 @@ fn source(len: usize, words: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     text
 }
 
-/// Bytes like an ELF program: code of recurring instructions with addresses in them, a table of addresses, and strings.
+/// Bytes like an ELF program: code of recurring instructions with addresses in them, a table of
+/// addresses, and strings.
 fn program(len: usize, words: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut code = Rng::new(SEED).fork(b"instructions");
     let instructions: Vec<Vec<u8>> = (0..INSTRUCTIONS)

@@ -1,5 +1,5 @@
-//! A run of the evaluation: repeats each measurement for some rounds, and adds the results to the log. A run that was interrupted
-//! continues with what the log does not have.
+//! A run of the evaluation: repeats each measurement for some rounds, and adds the results to the
+//! log. A run that was interrupted continues with what the log does not have.
 
 use std::fmt::Display;
 use std::io::stdout;
@@ -55,7 +55,8 @@ impl Evaluation {
         Ok(())
     }
 
-    /// Measures each system in each case, for `rounds` rounds, and logs the outcomes. Skips what the log already has.
+    /// Measures each system in each case, for `rounds` rounds, and logs the outcomes. Skips what
+    /// the log already has.
     pub(crate) fn measure_all<C: Display, S: Display>(
         &mut self,
         experiment: &str,
@@ -77,7 +78,8 @@ impl Evaluation {
                     if matches!(self.log.latest(&key(round)), Some(Outcome::Values(_))) {
                         continue;
                     }
-                    // A thing that the machine lacked in the first round is also missing in later rounds.
+                    // A thing that the machine lacked in the first round is also missing in later
+                    // rounds.
                     if round > 0 && matches!(self.log.latest(&key(0)), Some(Outcome::LeftOut(_))) {
                         continue;
                     }
@@ -149,7 +151,8 @@ mod tests {
         };
         let systems = ["works", "unavailable", "fails at first"];
         evaluation_in(dir.path()).measure_all("e", 2, &["one"], &systems, measure).unwrap();
-        // Round 1 measures three systems, one of which fails. Round 2 measures two: it skips the unavailable one.
+        // Round 1 measures three systems, one of which fails. Round 2 measures two: it skips the
+        // unavailable one.
         assert_eq!(count.get(), 5);
         let mut again = evaluation_in(dir.path());
         again.measure_all("e", 2, &["one"], &systems, measure).unwrap();

@@ -1,9 +1,11 @@
-//! `cargo xtask bench paper [--only EXPERIMENT]... [--out DIR] [--report] [--publish]`: repeats the evaluation of the
-//! EROFS paper (Gao et al., USENIX ATC 2019) and writes a report. docs/results/README.md says how each figure is measured.
+//! `cargo xtask bench paper [--only EXPERIMENT]... [--out DIR] [--report] [--publish]`: repeats the
+//! evaluation of the EROFS paper (Gao et al., USENIX ATC 2019) and writes a report.
+//! docs/results/README.md says how each figure is measured.
 //!
-//! [`setup`] makes test data and images; the [`experiments`] measure them within an [`evaluation`], which adds the values to the log
-//! ([`record`]); the [`report`] is made from the log alone. A measurement that this machine cannot make is also logged, with the
-//! reason, and the report shows the reason.
+//! [`setup`] makes test data and images; the [`experiments`] measure them within an [`evaluation`],
+//! which adds the values to the log ([`record`]); the [`report`] is made from the log alone. A
+//! measurement that this machine cannot make is also logged, with the reason, and the report shows
+//! the reason.
 
 mod evaluation;
 mod experiments;

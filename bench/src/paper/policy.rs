@@ -1,5 +1,5 @@
-//! `bench policy NAME IMAGE DIR`: mounts an image through FUSE with one of the policies of decoding that the paper compares. The command
-//! `ferofs` does not contain them.
+//! `bench policy NAME IMAGE DIR`: mounts an image through FUSE with one of the policies of decoding
+//! that the paper compares. The command `ferofs` does not contain them.
 
 use std::path::{Path, PathBuf};
 
@@ -50,9 +50,9 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use ferofs_build::Compression;
     use ferofs_tests::mount::is_mounted;
     use ferofs_tests::{Mount, compare, need, scratch_in_memory, tree};
+    use ferofs_write::Compression;
 
     use super::*;
 
@@ -67,16 +67,16 @@ mod tests {
 
     #[test]
     fn every_policy_gives_the_data_of_the_source() {
-        if !need::fuse("decoding policies") {
+        if !need::fuse() {
             return;
         }
         let work_dir = scratch_in_memory();
         let path = |name: &str| work_dir.path().join(name);
         fs::create_dir(path("source")).unwrap();
         tree::create(&path("source"), &tree::Options::small()).unwrap();
-        let mut build = ferofs_build::Options::new(path("source"));
+        let mut build = ferofs_write::Options::new(path("source"));
         build.data.compression = Some(Compression::lz4(0).unwrap());
-        ferofs_build::build(&build, path("image")).unwrap();
+        ferofs_write::build(&build, path("image")).unwrap();
         for (number, (name, policy)) in POLICIES.iter().enumerate() {
             let (image, dir) = (path("image"), path(name));
             fs::create_dir(&dir).unwrap();

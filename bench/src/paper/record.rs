@@ -1,4 +1,5 @@
-//! The log of a run: one JSON object per line, appended after each measurement, so that an interrupted run can continue.
+//! The log of a run: one JSON object per line, appended after each measurement, so that an
+//! interrupted run can continue.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};

@@ -1,5 +1,6 @@
-//! The report, made from the log alone: which statements about the systems the medians confirm, and the speed of reading. The report of a
-//! run also has all medians; docs/results/README.md quotes what the paper says about them.
+//! The report, made from the log alone: which statements about the systems the medians confirm, and
+//! the speed of reading. The report of a run also has all medians; docs/results/README.md quotes
+//! what the paper says about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter, Write as _};
@@ -14,7 +15,8 @@ use crate::common::machine;
 use crate::common::rounds::Spread;
 use Relation::{AtMost, LessThan, MoreThan};
 
-/// The experiment and the value that the summary shows as a table: the others are in the log, and in the report.
+/// The experiment and the value that the summary shows as a table: the others are in the log, and
+/// in the report.
 const SHOWN: (&str, &str) = ("micro", "mib_s");
 const INTRODUCTION: &str = "# The EROFS paper's evaluation\n\n\
     For readers who want to compare ferofs with other file systems. `cargo xtask bench paper --publish` measured the figures and \
@@ -265,7 +267,8 @@ impl<'a> Measurements<'a> {
         self.0.iter().find(|measurement| is_it(measurement.key))
     }
 
-    /// The cases or systems of an experiment, in the order of their first records. One that failed as a whole has none.
+    /// The cases or systems of an experiment, in the order of their first records. One that failed
+    /// as a whole has none.
     fn names(&self, experiment: &str, name: fn(&Key) -> &String) -> Vec<&'a str> {
         let mut names = Vec::new();
         for Measurement { key, .. } in self.0.iter().filter(|one| one.key.experiment == experiment)
@@ -330,7 +333,8 @@ impl Measurement<'_> {
         Some(Spread::of(values)?.median)
     }
 
-    /// The median; else why there is none, or nothing if the system does not have the value: the kernel has no daemon.
+    /// The median; else why there is none, or nothing if the system does not have the value: the
+    /// kernel has no daemon.
     fn cell(&self, metric: &str, digits: usize) -> String {
         // "|" and a line break would end the cell.
         let plain =
@@ -345,7 +349,8 @@ impl Measurement<'_> {
         }
     }
 
-    /// Why the experiment failed as a whole, or rounds that failed while others succeeded. Others are shown in their cells.
+    /// Why the experiment failed as a whole, or rounds that failed while others succeeded. Others
+    /// are shown in their cells.
     fn failures(&self) -> Vec<String> {
         let Key { experiment, case, system, .. } = self.key;
         if !system.is_empty() && self.values().next().is_none() {
@@ -424,7 +429,7 @@ mod tests {
     fn the_published_summary_matches_its_log() {
         let results = shell::repository().join("docs/results");
         let Ok(raw) = fs::read_to_string(results.join("paper.jsonl")) else {
-            need::lacks("the published summary", "docs/results/paper.jsonl");
+            need::lacks("docs/results/paper.jsonl");
             return;
         };
         let page = fs::read_to_string(results.join("paper.md")).unwrap();

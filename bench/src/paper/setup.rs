@@ -1,5 +1,6 @@
-//! What the experiments work on: the systems to compare, the test data, and the images, each of which is made when an experiment first needs
-//! it; later runs use it again. Also the machine, and how much is measured.
+//! What the experiments work on: the systems to compare, the test data, and the images, each of
+//! which is made when an experiment first needs it; later runs use it again. Also the machine, and
+//! how much is measured.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, File};
@@ -57,7 +58,8 @@ impl Workspace {
         Ok(())
     }
 
-    /// The directory of a dataset: it contains one large [`FILE`], or a tree. Makes it if it does not exist.
+    /// The directory of a dataset: it contains one large [`FILE`], or a tree. Makes it if it does
+    /// not exist.
     pub(crate) fn dataset(&self, name: &str) -> Result<PathBuf> {
         if name == PROGRAMS_TREE {
             return trees::named(name)?.get();
@@ -142,7 +144,8 @@ impl Workspace {
         Ok(image)
     }
 
-    /// Makes a btrfs image. btrfs compresses files when they are written, so the image is mounted and the files are copied.
+    /// Makes a btrfs image. btrfs compresses files when they are written, so the image is mounted
+    /// and the files are copied.
     fn make_btrfs(&self, source: &Path, image: &Path, algorithm: &str) -> Result<()> {
         Driver::Kernel("btrfs").check()?;
         File::create(image)?.set_len(self.uncompressed_size(source)?.max(256 * MIB))?;
@@ -159,7 +162,8 @@ impl Workspace {
         copied
     }
 
-    /// Bytes that a file system without compression needs for `source`: data in blocks of 4 KiB, metadata, and a tenth more.
+    /// Bytes that a file system without compression needs for `source`: data in blocks of 4 KiB,
+    /// metadata, and a tenth more.
     fn uncompressed_size(&self, source: &Path) -> Result<u64> {
         let mut bytes = 64 * MIB;
         each_file(source, &mut |_, len| {
@@ -270,7 +274,8 @@ pub(crate) fn main_systems() -> Vec<System> {
     systems().into_iter().filter(|system| main.contains(&system.name.as_str())).collect()
 }
 
-/// Writes the first `len` bytes of a tar archive of this machine's programs and libraries to `file`.
+/// Writes the first `len` bytes of a tar archive of this machine's programs and libraries to
+/// `file`.
 fn archive(file: &Path, len: u64) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "-C", "/", "-cf", "-", "usr/bin", "usr/lib"]);
@@ -281,8 +286,8 @@ fn archive(file: &Path, len: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes `len` bytes to `file`, of which compression saves about `percent`: this part of each block of 4 KiB is zero, the rest
-/// is random.
+/// Writes `len` bytes to `file`, of which compression saves about `percent`: this part of each
+/// block of 4 KiB is zero, the rest is random.
 fn generate(file: &Path, len: u64, percent: u64) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(file)?);
     let mut rng = Rng::new(percent);
@@ -295,9 +300,10 @@ fn generate(file: &Path, len: u64, percent: u64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Writes to nine tenths of the free memory. The host of a virtual machine allocates a page when the guest first writes to it, which
-/// takes longer than most measurements here; the first measured system would pay for all. A separate process (dd) writes, because
-/// Linux adds the peak memory of this process to that of the measured ones.
+/// Writes to nine tenths of the free memory. The host of a virtual machine allocates a page when
+/// the guest first writes to it, which takes longer than most measurements here; the first measured
+/// system would pay for all. A separate process (dd) writes, because Linux adds the peak memory of
+/// this process to that of the measured ones.
 pub(crate) fn touch_memory() -> Result<()> {
     let buffer = format!("bs={}M", (free_memory()? >> 20) / 10 * 9);
     run_quietly(Command::new("dd").args([
@@ -343,7 +349,8 @@ fn storage(dir: &Path) -> String {
 
 /// After this time no new measurement starts.
 pub(crate) const MINUTES: u64 = 14;
-/// Rounds of the experiments whose figures the page shows, or which vary much; the others have one round.
+/// Rounds of the experiments whose figures the page shows, or which vary much; the others have one
+/// round.
 pub(crate) const ROUNDS: usize = 3;
 /// fio stops after this time: a slow system reads less.
 pub(crate) const FIO_SECONDS: u32 = 2;

@@ -1,4 +1,5 @@
-//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, more workers, and the smallest image. docs/results/scale.md has the figures.
+//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources,
+//! images onto disks, more workers, and the smallest image. docs/results/scale.md has the figures.
 
 mod names;
 mod workers;

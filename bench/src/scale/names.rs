@@ -81,7 +81,8 @@ fn measure(
         "-no-progress",
         "-quiet",
     ]);
-    // Its search for identical files compares each file with all files of the same size: more than ten minutes for a million.
+    // Its search for identical files compares each file with all files of the same size: more than
+    // ten minutes for a million.
     if size >= 1_000_000 {
         mksquashfs.arg("-no-duplicates");
     }
@@ -215,7 +216,8 @@ fn random(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A tree of `files` small files below `dir`, in directories of 1,000. Their names have 16 bytes, and their content has up to 24 words.
+/// A tree of `files` small files below `dir`, in directories of 1,000. Their names have 16 bytes,
+/// and their content has up to 24 words.
 pub(crate) fn small_files(dir: &Path, files: usize) -> Result<PathBuf> {
     let root = dir.join(format!("tree-{files}"));
     if root.is_dir() {

@@ -1,5 +1,6 @@
-//! What limits builds on machines with more processors: the times of real builds with one worker, and what follows from them for the data
-//! stage with more workers. Workers share their time; one thread places, and one writes.
+//! What limits builds on machines with more processors: the times of real builds with one worker,
+//! and what follows from them for the data stage with more workers. Workers share their time; one
+//! thread places, and one writes.
 
 use std::process::Command;
 

@@ -1,5 +1,6 @@
-//! The trees that benchmarks measure: those that users put into images, and many versions of the same files. Each is made below
-//! target/bench-trees when a run first needs it; later runs use it again.
+//! The trees that benchmarks measure: those that users put into images, and many versions of the
+//! same files. Each is made below target/bench-trees when a run first needs it; later runs use it
+//! again.
 
 /// Packages, and the Linux source, which one of them has.
 pub(crate) mod packages;
@@ -80,7 +81,8 @@ impl Tree {
         complete(self.name, self.make)
     }
 
-    /// What it is and how large it is. Reads all files, so that they are in the page cache afterwards.
+    /// What it is and how large it is. Reads all files, so that they are in the page cache
+    /// afterwards.
     pub(crate) fn describe(&self) -> Result<String> {
         let (mut files, mut bytes) = (0.0, 0.0);
         each_file(&self.get()?, &mut |path, len| {
@@ -98,7 +100,6 @@ impl Tree {
     }
 }
 
-/// The tree of this name.
 pub(crate) fn named(name: &str) -> Result<Tree> {
     let mut all = USERS.iter().chain(&VERSIONS);
     all.find(|tree| tree.name == name).copied().with_context(|| format!("there is no tree {name}"))

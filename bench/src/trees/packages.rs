@@ -1,4 +1,5 @@
-//! Fetches and unpacks packages of Debian and of Python, and large real text: the Linux source code, from Debian's package linux-source.
+//! Fetches and unpacks packages of Debian and of Python, and large real text: the Linux source
+//! code, from Debian's package linux-source.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,8 +14,9 @@ use ferofs_devtools::shell;
 const UNPACK: &str = "for deb in \"$0\"/*.deb; do \
     dpkg-deb --fsys-tarfile \"$deb\" | tar -x -p -C \"$1\" --keep-directory-symlink || exit; done";
 
-/// Unpacks the wheel `argv[1]` into `argv[2]`. Files keep the archive's times and directories have those of their newest entries, as in an
-/// image that is built reproducibly: `python3 -m zipfile` gives each of them the time of now, which no two images share.
+/// Unpacks the wheel `argv[1]` into `argv[2]`. Files keep the archive's times and directories have
+/// those of their newest entries, as in an image that is built reproducibly: `python3 -m zipfile`
+/// gives each of them the time of now, which no two images share.
 const UNPACK_WHEEL: &str = "
 import calendar, os, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as wheel:
@@ -49,7 +51,8 @@ pub(crate) fn wheel(package: &str, python: &str, to: &Path) -> Result<()> {
     Ok(fs::remove_dir_all(&fetched)?)
 }
 
-/// Fetches packages of Debian (`name` or `name=version`) and unpacks them into `to`, without what they depend on.
+/// Fetches packages of Debian (`name` or `name=version`) and unpacks them into `to`, without what
+/// they depend on.
 pub(crate) fn debian(packages: &[impl AsRef<str>], to: &Path) -> Result<()> {
     let fetched = fetch_dir(to)?;
     let packages = packages.iter().map(AsRef::as_ref);
@@ -59,8 +62,9 @@ pub(crate) fn debian(packages: &[impl AsRef<str>], to: &Path) -> Result<()> {
     unpack(&fetched, to)
 }
 
-/// Unpacks packages of Debian with all that they need and `root` does not have. Their scripts do not run: users, caches and the files that
-/// scripts make are missing, and the result does not depend on them.
+/// Unpacks packages of Debian with all that they need and `root` does not have. Their scripts do
+/// not run: users, caches and the files that scripts make are missing, and the result does not
+/// depend on them.
 pub(super) fn debian_with_dependencies(packages: &str, root: &Path) -> Result<()> {
     let fetched = fetch_dir(root)?;
     fs::create_dir_all(fetched.join("partial"))?;
@@ -106,7 +110,8 @@ fn unpack(fetched: &Path, to: &Path) -> Result<()> {
 /// Where the package installs its archive.
 const SOURCES: &str = "/usr/src";
 
-/// Writes the first `len` bytes of the uncompressed archive to the file `to`, unless it already has that length.
+/// Writes the first `len` bytes of the uncompressed archive to the file `to`, unless it already has
+/// that length.
 pub(crate) fn write_text(to: &Path, len: u64) -> Result<()> {
     if to.metadata().is_ok_and(|metadata| metadata.len() == len) {
         return Ok(());
@@ -117,7 +122,8 @@ pub(crate) fn write_text(to: &Path, len: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes the first `len` bytes of what a command prints to the file `to`, and returns their number.
+/// Writes the first `len` bytes of what a command prints to the file `to`, and returns their
+/// number.
 pub(crate) fn write_start(command: &mut Command, to: &Path, len: u64) -> Result<u64> {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("no such program")?;
@@ -129,7 +135,6 @@ pub(crate) fn write_start(command: &mut Command, to: &Path, len: u64) -> Result<
     Ok(written)
 }
 
-/// The path of the archive.
 pub(crate) fn archive() -> Result<PathBuf> {
     let archives = fs::read_dir(SOURCES)?.flatten().map(|entry| entry.path());
     archives

@@ -1,4 +1,5 @@
-//! Trees of whole systems and of programs with their libraries: from Debian's packages and Python's.
+//! Trees of whole systems and of programs with their libraries: from Debian's packages and
+//! Python's.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,8 @@ const SUITE: &str = "bookworm";
 const DESKTOP: &str = "cups evince firefox-esr fonts-noto-core gcc gimp git libreoffice-calc libreoffice-writer \
     linux-image-amd64 python3 vim vlc xfce4 xz-utils";
 const PROGRAMS: &str = "gcc git libc6-dev perl python3 vim";
-/// Of the minimal Debian, small enough for slow compressors: settings, programs, scripts with libraries, translations.
+/// Of the minimal Debian, small enough for slow compressors: settings, programs, scripts with
+/// libraries, translations.
 const PART: [&str; 5] = [
     "etc",
     "usr/sbin",
@@ -24,7 +26,8 @@ const PART: [&str; 5] = [
     "usr/share/locale/de",
     "usr/share/locale/ru",
 ];
-/// What debootstrap leaves behind that no image contains: downloaded packages and lists of packages.
+/// What debootstrap leaves behind that no image contains: downloaded packages and lists of
+/// packages.
 const LEFT_OUT: [&str; 3] = ["var/cache/apt", "var/lib/apt/lists", "var/log"];
 /// The release of Python in Debian, and where it searches modules.
 const PYTHON: (&str, &str) = ("3.11", "usr/lib/python3/dist-packages");
@@ -78,8 +81,9 @@ pub(super) fn kernel(dir: &Path) -> Result<()> {
     shell::run(Command::new("tar").arg("-xf").arg(packages::archive()?).arg("-C").arg(dir))
 }
 
-/// Libraries, programs that take the place of compiled applications, and archives with stored pictures and libraries and deflated other
-/// files: what the system partition of a telephone consists of, from the packages of the desktop.
+/// Libraries, programs that take the place of compiled applications, and archives with stored
+/// pictures and libraries and deflated other files: what the system partition of a telephone
+/// consists of, from the packages of the desktop.
 pub(super) fn android(dir: &Path) -> Result<()> {
     let desktop = complete("desktop", desktop)?;
     let script = Command::new("python3")

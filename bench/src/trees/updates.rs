@@ -1,4 +1,5 @@
-//! Two versions of trees that are updated: releases of Python packages, of Debian's packages, and of Linux.
+//! Two versions of trees that are updated: releases of Python packages, of Debian's packages, and
+//! of Linux.
 //!
 //! Debian's archive keeps only some versions of a package: the two newest that apt knows are taken.
 
@@ -37,7 +38,6 @@ const UPDATES: [(&str, Pair); 13] = [
     ("modules", Pair::Releases("^linux-image-6.1.0-[0-9]+-cloud-amd64$")),
 ];
 
-/// The names of all updates.
 pub(crate) fn names() -> [&'static str; UPDATES.len()] {
     UPDATES.map(|(name, _)| name)
 }
@@ -55,9 +55,11 @@ enum Pair {
     Wheels(&'static str, [&'static str; 2]),
     /// A small Debian with the two newest versions of these packages.
     Debian(&'static str),
-    /// The two newest Debian packages whose names match this regular expression of apt: each release of Linux has names of its own.
+    /// The two newest Debian packages whose names match this regular expression of apt: each
+    /// release of Linux has names of its own.
     Releases(&'static str),
-    /// These directories of the two newest versions of Debian's kernel source: the complete source takes an hour.
+    /// These directories of the two newest versions of Debian's kernel source: the complete source
+    /// takes an hour.
     Kernel(&'static [&'static str]),
 }
 

@@ -1,4 +1,5 @@
-//! Trees with many versions of the same files: releases that are fetched, and generated ones, which follow from a seed.
+//! Trees with many versions of the same files: releases that are fetched, and generated ones, which
+//! follow from a seed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
+use ferofs_tests::{Content, Rng};
 
 use super::packages::{debian, wheel};
 use super::set_times;
@@ -64,7 +64,8 @@ pub(super) fn headers(dir: &Path) -> Result<()> {
     set_times(dir)
 }
 
-/// A tree as it is on thirty nights: each night one file in fifty changes in a few places, one file is new, and one is gone.
+/// A tree as it is on thirty nights: each night one file in fifty changes in a few places, one file
+/// is new, and one is gone.
 pub(super) fn nightly(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(1);
     let mut files: Vec<(PathBuf, Vec<u8>)> =

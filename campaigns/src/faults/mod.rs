@@ -1,6 +1,7 @@
-//! Lets each system call of a command fail once, in each way that is possible, and kills the command at each change that it makes. After
-//! each failure no incomplete file has a final name, nothing hangs, the exit code is correct, and an image that is updated in place shows
-//! the old or the new tree.
+//! Lets each system call of a command fail once, in each way that is possible, and kills the
+//! command at each change that it makes. After each failure no incomplete file has a final name,
+//! nothing hangs, the exit code is correct, and an image that is updated in place shows the old or
+//! the new tree.
 
 mod mount;
 mod scenario;
@@ -36,7 +37,8 @@ pub(crate) struct FaultArgs {
     repeat: Option<String>,
 }
 
-/// A command that takes longer hangs: on these small trees, even traced, none takes a tenth of this.
+/// A command that takes longer hangs: on these small trees, even traced, none takes a tenth of
+/// this.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Case {
@@ -126,7 +128,8 @@ fn run_cases(fixture: &Fixture, cases: Vec<Case>, jobs: usize, total: &mut Total
     Ok(())
 }
 
-/// Returns the defects; `None` if this run did not reach the call, because threads run in another order each time.
+/// Returns the defects; `None` if this run did not reach the call, because threads run in another
+/// order each time.
 fn run_case(fixture: &Fixture, case: &Case) -> Result<Option<Vec<String>>> {
     let attempt = fixture.attempt(case.scenario)?;
     let stdout = tempfile::NamedTempFile::new()?;

@@ -1,5 +1,5 @@
-//! A FUSE daemon with failing system calls: each read returns the right bytes or an error, nothing waits forever, and no mount is left
-//! behind.
+//! A FUSE daemon with failing system calls: each read returns the right bytes or an error, nothing
+//! waits forever, and no mount is left behind.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -10,11 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ferofs_tests::content::Content;
 use ferofs_tests::mount::is_mounted;
-use ferofs_tests::need;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::run::{ferofs, ferofs_path};
+use ferofs_tests::{Content, Rng, ferofs, ferofs_path, need};
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
@@ -38,7 +35,7 @@ struct Seen {
 }
 
 pub(crate) fn run(every: usize, repeat: Option<&str>, total: &mut Total) -> Result<()> {
-    if !need::fuse("failing system calls of the FUSE daemon") {
+    if !need::fuse() {
         return Ok(());
     }
     let fixture = DaemonFixture::new()?;
@@ -51,7 +48,8 @@ pub(crate) fn run(every: usize, repeat: Option<&str>, total: &mut Total) -> Resu
             faultless.stderr
         );
     }
-    // Writes of answers to the FUSE device do not fail here: the kernel refuses an answer only if nothing waits for it any more.
+    // Writes of answers to the FUSE device do not fail here: the kernel refuses an answer only if
+    // nothing waits for it any more.
     let answers =
         |inject: &Injection| inject.number == libc::SYS_writev && inject.fault != Fault::Kill;
     let all: Vec<_> = injections(&faultless.calls).filter(|(_, inject)| !answers(inject)).collect();
@@ -101,11 +99,7 @@ impl DaemonFixture {
             fs::write(source.join(name), bytes)?;
         }
         fs::create_dir(dir.path().join("mount"))?;
-        ferofs()
-            .args(["build", "-q", "-z", "lz4"])
-            .args([&source, &dir.path().join("image")])
-            .run()
-            .success();
+        ferofs!("build -q -z lz4", &source, dir.path().join("image")).success();
         Ok(Self { dir, files })
     }
 

@@ -7,10 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use ferofs_tests::compare::Options;
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::run::{ferofs, ferofs_path};
-use ferofs_tests::{compare, scratch_in_memory, xattr};
+use ferofs_tests::{Content, Rng, compare, ferofs, ferofs_path, scratch_in_memory, xattr};
 use tempfile::TempDir;
 
 use super::syscalls::Fault;
@@ -106,6 +103,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     updates("patch-apply", &["patch", "apply", "%image", "@patch"], "old", "new"),
     updates("patch-add", &["patch", "add", "%image", "@more"], "old", "added"),
     updates("patch-rollback", &["patch", "rollback", "%image"], "patched", "old"),
+    updates(
+        "patch-squash-in-place",
+        &["patch", "squash", "--in-place", "%image"],
+        "patched",
+        "new",
+    ),
     Scenario { name: "extract", kind: Kind::Extracts },
     prints("check", &["check", "--deep", "@old.erofs"]),
     prints("inspect", &["inspect", "--json", "@old.erofs"]),
@@ -148,12 +151,7 @@ impl Fixture {
         }
         for name in ["old", "new"] {
             let image = at(&format!("{name}.erofs"));
-            ferofs()
-                .args(["build", "-q", "-z", "lz4"])
-                .args(IDENTITY)
-                .args([&at(name), &image])
-                .run()
-                .success();
+            ferofs!("build -q -z lz4").args(IDENTITY).args([&at(name), &image]).success();
         }
         for (tar, option) in [("old.tar", "-cf"), ("old.tar.gz", "-czf")] {
             let mut command = Command::new("tar");
@@ -167,18 +165,10 @@ impl Fixture {
                 bail!("tar fails");
             }
         }
-        ferofs()
-            .args(["patch", "create", "-o"])
-            .args([at("patch"), at("old.erofs"), at("new.erofs")])
-            .run()
-            .success();
-        ferofs()
-            .args(["delta", "create", "-q", "-o"])
-            .args([at("delta"), at("old.erofs"), at("new.erofs")])
-            .run()
-            .success();
+        ferofs!("patch create -o", at("patch"), at("old.erofs"), at("new.erofs")).success();
+        ferofs!("delta create -q -o", at("delta"), at("old.erofs"), at("new.erofs")).success();
         fs::copy(at("old.erofs"), at("patched.erofs"))?;
-        ferofs().args(["patch", "apply"]).args([at("patched.erofs"), at("patch")]).run().success();
+        ferofs!("patch apply", at("patched.erofs"), at("patch")).success();
         // The output of each command without a failure.
         fs::create_dir(at("good"))?;
         for scenario in SCENARIOS {
@@ -216,6 +206,14 @@ impl Attempt<'_> {
 
     fn fixture(&self, name: &str) -> PathBuf {
         self.fixture.dir.path().join(name)
+    }
+
+    /// The files that a command leaves beside its output.
+    fn left_beside(&self, output: &str) -> Result<Vec<String>> {
+        let names = fs::read_dir(self.dir.path())?.map(|entry| Ok(entry?.file_name()));
+        let names = names.collect::<Result<Vec<_>>>()?;
+        let left = names.into_iter().filter(|name| name != output);
+        Ok(left.map(|name| format!("it leaves {}", name.display())).collect())
     }
 
     /// The words of a command with the paths of the files that they name.
@@ -281,6 +279,10 @@ impl Scenario {
         match self.kind {
             Kind::Writes { over, .. } => wrong.extend(self.judge_file(attempt, good, over, fault)?),
             Kind::Updates { words, from, to } => {
+                // A killed program cannot remove its temporary file.
+                if fault != Fault::Kill {
+                    wrong.extend(attempt.left_beside("image")?);
+                }
                 wrong.extend(judge_update(attempt, words, good, [from, to])?);
             }
             Kind::Resumes { words } => wrong.extend(judge_resumed(attempt, words, good)?),
@@ -323,12 +325,7 @@ impl Scenario {
         }
         // A killed program cannot remove its temporary file.
         if fault != Fault::Kill {
-            for entry in fs::read_dir(attempt.dir.path())? {
-                let entry = entry?;
-                if entry.path() != out {
-                    wrong.push(format!("it leaves {}", entry.file_name().display()));
-                }
-            }
+            wrong.extend(attempt.left_beside("out")?);
         }
         Ok(wrong)
     }
@@ -367,7 +364,8 @@ fn judge_update(
     Ok(wrong)
 }
 
-/// After success the file is the new image; after a failure the command with `--resume` completes it.
+/// After success the file is the new image; after a failure the command with `--resume` completes
+/// it.
 fn judge_resumed(attempt: &Attempt<'_>, words: &[&str], good: bool) -> Result<Vec<String>> {
     let (new, out) = (fs::read(attempt.fixture("new.erofs"))?, attempt.path("out"));
     if good {
@@ -382,7 +380,8 @@ fn judge_resumed(attempt: &Attempt<'_>, words: &[&str], good: bool) -> Result<Ve
     }
 }
 
-/// After success the tree is complete; after a failure a further run with `--skip-existing` completes it.
+/// After success the tree is complete; after a failure a further run with `--skip-existing`
+/// completes it.
 fn judge_tree(attempt: &Attempt<'_>, good: bool) -> Result<Vec<String>> {
     let (source, tree) = (attempt.fixture("old"), attempt.path("tree"));
     if good {
@@ -393,10 +392,7 @@ fn judge_tree(attempt: &Attempt<'_>, good: bool) -> Result<Vec<String>> {
             vec!["it succeeds with another tree".to_owned()]
         });
     }
-    let again = ferofs()
-        .args(["extract", "-q", "--skip-existing"])
-        .args([&attempt.fixture("old.erofs"), &tree])
-        .run();
+    let again = ferofs!("extract -q --skip-existing", attempt.fixture("old.erofs"), &tree).run();
     match again.code {
         0 if same(&source, &tree)? => Ok(Vec::new()),
         0 => Ok(vec!["completed by --skip-existing, it is another tree".to_owned()]),
@@ -406,11 +402,11 @@ fn judge_tree(attempt: &Attempt<'_>, good: bool) -> Result<Vec<String>> {
 
 /// Extracts `image` into `dir`; the inner error says why it is not sound.
 fn shows(image: &Path, dir: &Path) -> Result<Result<(), String>> {
-    let checked = ferofs().args(["check", "--deep"]).arg(image).run();
+    let checked = ferofs!("check --deep", image).run();
     if checked.code != 0 {
         return Ok(Err(checked.stderr + &String::from_utf8_lossy(&checked.stdout)));
     }
-    let extracted = ferofs().args(["extract", "-q"]).args([image, dir]).run();
+    let extracted = ferofs!("extract -q", image, dir).run();
     Ok(if extracted.code == 0 { Ok(()) } else { Err(extracted.stderr) })
 }
 

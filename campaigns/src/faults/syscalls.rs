@@ -69,7 +69,8 @@ const fn sized(
     Call { number, name, faults, length: Some(length) }
 }
 
-/// Calls that are not here either cannot fail in practice, or only if memory is exhausted, which ends any program.
+/// Calls that are not here either cannot fail in practice, or only if memory is exhausted, which
+/// ends any program.
 pub(crate) static CALLS: &[Call] = &[
     sized(libc::SYS_read, "read", READS, 2),
     sized(libc::SYS_pread64, "pread64", READS, 2),
@@ -141,7 +142,6 @@ pub(crate) static CALLS: &[Call] = &[
     call(libc::SYS_wait4, "wait4", &[EINTR]),
 ];
 
-/// The call with this number.
 pub(crate) fn call_of(number: c_long) -> Option<&'static Call> {
     CALLS.iter().find(|call| call.number == number)
 }

@@ -1,5 +1,6 @@
-//! Runs a program under ptrace(2), counts its system calls, and lets one of them fail. It traces all threads and children. Unlike a
-//! preloaded library, ptrace also sees system calls that do not go through libc.
+//! Runs a program under ptrace(2), counts its system calls, and lets one of them fail. It traces
+//! all threads and children. Unlike a preloaded library, ptrace also sees system calls that do not
+//! go through libc.
 #![allow(unsafe_code)]
 
 use std::collections::{HashMap, HashSet};
@@ -37,7 +38,8 @@ pub(crate) struct Traced {
     /// The program did not end by itself.
     pub(crate) hung: bool,
     pub(crate) stderr: String,
-    /// Positions and lengths of writes by pwrite(2) since the last sync, which a power cut can undo.
+    /// Positions and lengths of writes by pwrite(2) since the last sync, which a power cut can
+    /// undo.
     pub(crate) unsynced: Vec<(u64, u64)>,
     pub(crate) syncs: u64,
 }
@@ -108,7 +110,8 @@ struct Tracer {
 enum Altered {
     /// The kernel did not execute the call.
     Failed(i32),
-    /// Its length was reduced: the register gets its old value back, as the caller may use it again.
+    /// Its length was reduced: the register gets its old value back, as the caller may use it
+    /// again.
     Shortened { argument: usize, value: u64 },
 }
 
@@ -181,7 +184,8 @@ impl Tracer {
 
     /// A thread enters a system call or returns from it.
     fn system_call(&mut self, pid: pid_t) -> io::Result<()> {
-        // struct ptrace_syscall_info: op, arch, ip, sp; then of an entry the number and six arguments.
+        // struct ptrace_syscall_info: op, arch, ip, sp; then of an entry the number and six
+        // arguments.
         let mut info = [0u64; 11];
         let size = mem::size_of_val(&info);
         request(libc::PTRACE_GET_SYSCALL_INFO, pid, size, info.as_mut_ptr() as usize)?;
@@ -196,7 +200,8 @@ impl Tracer {
     }
 
     fn enters(&mut self, pid: pid_t, number: c_long, arguments: [u64; 4]) -> io::Result<()> {
-        // Rust sets the alternate stack up just before `main`; the calls of the loader before are not counted.
+        // Rust sets the alternate stack up just before `main`; the calls of the loader before are
+        // not counted.
         self.started |= number == libc::SYS_sigaltstack;
         if !self.started {
             return Ok(());
@@ -280,10 +285,12 @@ fn set_registers(pid: pid_t, registers: &libc::user_regs_struct) -> io::Result<(
     request(libc::PTRACE_SETREGS, pid, 0, ptr::from_ref(registers) as usize)
 }
 
-/// A request of ptrace(2) to a stopped tracee. `data` is an integer, or the address of what the request reads or fills.
+/// A request of ptrace(2) to a stopped tracee. `data` is an integer, or the address of what the
+/// request reads or fills.
 fn request(request: libc::c_uint, pid: pid_t, addr: usize, data: usize) -> io::Result<()> {
-    // SAFETY: the callers give addresses of live values of the size that the request fills: `registers`, `set_registers` and
-    // the array of `system_call`, whose size is `addr`. Other requests take integers.
+    // SAFETY: the callers give addresses of live values of the size that the request fills:
+    // `registers`, `set_registers` and the array of `system_call`, whose size is `addr`. Other
+    // requests take integers.
     check(unsafe { libc::ptrace(request, pid, addr as *mut c_void, data as *mut c_void) }).map(drop)
 }
 

@@ -1,4 +1,5 @@
-//! Valid images to start from: one for each set of features, made by ferofs and, if they are installed, by erofs-utils; and an image with changes.
+//! Valid images to start from: one for each set of features, made by ferofs and, if they are
+//! installed, by erofs-utils; and an image with changes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -8,16 +9,14 @@ use std::sync::Arc;
 use std::{env, io};
 
 use anyhow::{Context, Result, bail};
-use ferofs::read::Source;
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::run::{self, Run};
+use ferofs::read::{Image, OpenOptions, Source};
 use ferofs_tests::tree::DirWriter;
+use ferofs_tests::{Content, Rng, Run, run};
 
 use super::mutate::BaseImage;
 
 /// The settings of `ferofs build`.
-const FEROFS: [(&str, &[&str]); 21] = [
+const FEROFS: [(&str, &[&str]); 26] = [
     ("ferofs-plain", &["-z", "none"]),
     ("ferofs-default", &["--preset", "default"]),
     ("ferofs-lz4", &["-z", "lz4"]),
@@ -42,7 +41,18 @@ const FEROFS: [(&str, &[&str]); 21] = [
     ("ferofs-48bit-dedupe", &["-z", "zstd", "-C", "8K", "-E", "48bit,dedupe"]),
     ("ferofs-small-chunks", &["-b", "512", "--chunk-size", "1024", "-E", "force-chunk-indexes"]),
     ("ferofs-metabox-fragments", &["-z", "lz4hc", "-m", "4096", "-E", "fragments"]),
+    ("ferofs-smallest", &["--preset", "smallest"]),
+    ("ferofs-backup", &["--preset", "backup"]),
+    ("ferofs-prefix", &["-z", "lz4", "-x1", "--xattr-prefix", "user.long.prefix."]),
+    ("ferofs-prefix-metabox", &["-z", "lz4", "-m", "4096", "--xattr-prefix", "user.long.prefix."]),
+    ("ferofs-device", &["--chunk-size", "4096", "--chunk-device", "device"]),
 ];
+
+/// Those that are also patched, as `patched-NAME`.
+const PATCHED: [&str; 5] =
+    ["ferofs-lz4", "ferofs-default", "ferofs-metabox", "ferofs-48bit", "ferofs-metabox-fragments"];
+/// The extra device of an image, in these settings and at the end of its name.
+pub(super) const DEVICE: &str = "device";
 
 /// The settings of `mkfs.erofs` 1.9.
 const EROFS_UTILS: [(&str, &[&str]); 23] = [
@@ -83,9 +93,14 @@ pub(crate) fn build(dir: &Path) -> Result<()> {
         let image = dir.join(name).with_extension("erofs");
         // Nothing of the default preset.
         let plain: &[&str] = if options.contains(&"-z") { &["--preset", "fast"] } else { &[] };
-        let build = run::ferofs().args(["build", "--quiet"]).args(plain).args(options);
+        let device = image.with_extension(DEVICE);
+        let options = options
+            .iter()
+            .map(|word| if *word == DEVICE { device.as_os_str() } else { word.as_ref() });
+        let build = run::ferofs().args(["build", "--quiet", "--force"]).args(plain).args(options);
         must_succeed(build.args([&source, &image]))?;
     }
+    patch(dir, &source).context("patched base images")?;
     let Some(peers) = env::var_os("FEROFS_PEERS").map(PathBuf::from) else {
         eprintln!("no newest erofs-utils (cargo xtask peers): images of ferofs only");
         return Ok(());
@@ -98,6 +113,30 @@ pub(crate) fn build(dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Patches copies of [`PATCHED`] to a changed tree.
+fn patch(dir: &Path, source: &Path) -> Result<()> {
+    let (next, update) = (dir.join("next"), dir.join("update"));
+    if next.exists() {
+        fs::remove_dir_all(&next)?;
+    }
+    must_succeed(run!("cp -a", source, &next))?;
+    let mut lines = fs::read_to_string(next.join("text"))?;
+    lines.insert_str(9000, "an edited line");
+    fs::write(next.join("text"), &lines)?;
+    fs::write(next.join("new"), &lines[..6000])?;
+    fs::rename(next.join("wide"), next.join("renamed"))?;
+    fs::remove_file(next.join("long-link"))?;
+    for name in PATCHED {
+        let image = dir.join(format!("patched-{name}.erofs"));
+        fs::copy(dir.join(name).with_extension("erofs"), &image)?;
+        must_succeed(
+            run::ferofs().args(["patch", "create", "--force", "-o"]).args([&update, &image, &next]),
+        )?;
+        must_succeed(run::ferofs().args(["patch", "apply"]).args([&image, &update]))?;
+    }
+    Ok(())
+}
+
 fn must_succeed(run: Run) -> Result<()> {
     let outcome = run.try_run()?;
     match outcome.code {
@@ -106,19 +145,29 @@ fn must_succeed(run: Run) -> Result<()> {
     }
 }
 
-/// Loads the images in `dir`, in the order of their names.
-pub(crate) fn load(dir: &Path) -> Result<Vec<BaseImage>> {
+/// Loads the images in `dir`, in the order of their names: those that contain one of `words`, if
+/// there are any.
+pub(crate) fn load(dir: &Path, words: &[String]) -> Result<Vec<BaseImage>> {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir)
         .with_context(|| format!("{}", dir.display()))?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<_>>()?;
     paths.retain(|path| path.extension() == Some(OsStr::new("erofs")));
+    paths.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        words.is_empty() || words.iter().any(|word| name.contains(word))
+    });
+    if paths.is_empty() {
+        bail!("no base image has a name with {}", words.join(" or "));
+    }
     paths.sort();
     paths
         .iter()
         .map(|path| {
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            BaseImage::new(&name, fs::read(path)?).map_err(anyhow::Error::msg)
+            let device = path.with_extension(DEVICE);
+            let device = device.exists().then(|| fs::read(device)).transpose()?;
+            BaseImage::new(&name, fs::read(path)?, device).map_err(anyhow::Error::msg)
         })
         .collect()
 }
@@ -159,10 +208,13 @@ fn write_tree(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An image in memory. Bytes from the base's end to `size` read as zeros, as those of a sparse file do.
+/// An image in memory. Bytes from the base's end to `size` read as zeros, as those of a sparse file
+/// do.
 #[derive(Clone)]
 pub(crate) struct TestImage {
     pub(crate) base: Arc<Vec<u8>>,
+    /// The extra device, which is not changed.
+    pub(crate) device: Option<Arc<Vec<u8>>>,
     /// Position and new bytes; later changes win.
     pub(crate) changes: Vec<(usize, Vec<u8>)>,
     /// The size of the image.
@@ -172,12 +224,22 @@ pub(crate) struct TestImage {
 impl TestImage {
     pub(crate) fn new(base: Arc<Vec<u8>>) -> Self {
         let size = base.len() as u64;
-        Self { base, changes: Vec::new(), size }
+        Self { base, device: None, changes: Vec::new(), size }
     }
 
     /// Stored bytes; the limits on time and memory depend on them.
     pub(crate) fn len(&self) -> usize {
         self.base.len()
+    }
+
+    /// Opens the image with its device.
+    pub(crate) fn open(self, options: &OpenOptions) -> ferofs::read::Result<Image> {
+        let devices = self
+            .device
+            .iter()
+            .map(|device| -> Box<dyn Source> { Box::new(Self::new(Arc::clone(device))) });
+        let devices = devices.collect();
+        Image::open_with(Box::new(self), devices, options)
     }
 
     /// The base with all changes.
@@ -195,6 +257,9 @@ impl TestImage {
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let file = File::create(path)?;
         file.write_all_at(&self.bytes(), 0)?;
+        if let Some(device) = &self.device {
+            fs::write(path.with_extension(DEVICE), &device[..])?;
+        }
         file.set_len(self.size)
     }
 }

@@ -1,26 +1,27 @@
 //! Runs the commands and a FUSE mount on a hostile image, with the same limits.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ferofs_tests::rng::Rng;
 use ferofs_tests::run::{Outcome, Run, ferofs_path};
-use ferofs_tests::{Mount, need};
+use ferofs_tests::{Mount, Rng, need};
 use rustix::fs::SeekFrom;
 use tempfile::TempDir;
 
-use super::base_images::TestImage;
+use super::base_images::{DEVICE, TestImage};
 use super::operations::{MEMORY, TIME, TIME_PER_MB};
 
-/// Time after which a command is killed. Other programs share the machine, so this is far above the CPU time allowed.
+/// Time after which a command is killed. Other programs share the machine, so this is far above the
+/// CPU time allowed.
 const TIMEOUT: Duration = Duration::from_secs(400);
 /// Names of a mount that are read: a loop of directories has no end.
 const NAMES: usize = 400;
-/// Bytes of memory that a program uses before it reads an image: code, stacks of its threads, allocator.
+/// Bytes of memory that a program uses before it reads an image: code, stacks of its threads,
+/// allocator.
 const PROGRAM_MEMORY: u64 = 24 << 20;
 
 /// The commands that take an image, without the image itself.
@@ -51,20 +52,23 @@ impl Commands {
     /// Runs all commands on `image`, and returns their defects.
     pub(crate) fn try_all(&mut self, image: &TestImage, rng: &mut Rng) -> Result<Vec<String>> {
         let path = self.work_dir.path().join("image.erofs");
+        let _ = fs::remove_file(path.with_extension(DEVICE));
         image.write(&path)?;
         let mut failures = Vec::new();
         for words in COMMANDS {
             let outcome = self.command(words, &path)?;
             failures.extend(defect(words, &outcome, image));
         }
-        if need::fuse("a FUSE mount of a hostile image") {
+        if need::fuse() {
             failures.extend(self.mount(&path, rng));
         }
         Ok(failures)
     }
 
     fn command(&self, words: &[&str], image: &Path) -> Result<Outcome> {
-        let run = Run::limited(ferofs_path(), None, TIMEOUT).args(words).arg(image);
+        // `diff` takes no devices.
+        let device = if words[0] == "diff" { Vec::new() } else { device_option(image) };
+        let run = Run::limited(ferofs_path(), None, TIMEOUT).args(words).args(device).arg(image);
         let target = self.work_dir.path().join("extracted");
         let run = match words[0] {
             "diff" => run.arg(image),
@@ -84,7 +88,8 @@ impl Commands {
 
     fn mount(&self, image: &Path, rng: &mut Rng) -> Vec<String> {
         let dir = self.work_dir.path().join("mount");
-        let options: [&OsStr; 0] = [];
+        let options = device_option(image);
+        let options: Vec<&OsStr> = options.iter().map(OsString::as_os_str).collect();
         let mount = match Mount::fuse_with(ferofs_path(), &options, image, &dir) {
             Ok(mount) => mount,
             Err(error) => {
@@ -108,6 +113,12 @@ impl Commands {
         }
         failures
     }
+}
+
+/// The option that names the image's extra device, if it has one.
+fn device_option(image: &Path) -> Vec<OsString> {
+    let device = image.with_extension(DEVICE);
+    if device.exists() { vec!["--device".into(), device.into()] } else { Vec::new() }
 }
 
 fn defect(words: &[&str], outcome: &Outcome, image: &TestImage) -> Option<String> {

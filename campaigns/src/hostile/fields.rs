@@ -1,4 +1,5 @@
-//! Finds the positions of the fields of an image's structures, so that one can be changed at a time. Source: FORMAT.md 1 to 6.
+//! Finds the positions of the fields of an image's structures, so that one can be changed at a
+//! time. Source: FORMAT.md 1 to 6.
 
 use std::collections::HashSet;
 
@@ -158,7 +159,8 @@ impl Found<'_> {
         }
     }
 
-    /// The first and the last bytes of the encoded data: headers, and the ends that decoders treat in their own ways.
+    /// The first and the last bytes of the encoded data: headers, and the ends that decoders treat
+    /// in their own ways.
     fn encoded(&mut self, image: &Image, inode: &Inode) {
         let Ok(extents) = image.extents(inode, FileOffset::new(0)) else { return };
         for extent in extents.take(20).flatten() {

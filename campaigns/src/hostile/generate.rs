@@ -1,5 +1,6 @@
-//! Generates images that no builder makes: each structure has random values, among them sizes much larger than the image, holes,
-//! shared and overlapping blocks, loops of directories, chains of records, and inodes in a metabox. Source: FORMAT.md 1 to 7.
+//! Generates images that no builder makes: each structure has random values, among them sizes much
+//! larger than the image, holes, shared and overlapping blocks, loops of directories, chains of
+//! records, and inodes in a metabox. Source: FORMAT.md 1 to 7.
 
 use std::sync::Arc;
 
@@ -48,7 +49,8 @@ impl<'a> Generator<'a> {
         if rng.below(3) == 0 {
             incompat |= 0x1BF;
         }
-        // No device table: a table of random slots would be refused at once. Changed valid images have them.
+        // No device table: a table of random slots would be refused at once. Changed valid images
+        // have them.
         incompat &= !0x8;
         if incompat & 0x20 != 0 {
             incompat |= 0x1;
@@ -168,7 +170,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// An inode with what follows it: attributes, and inline data, chunk indexes or a compression map.
+    /// An inode with what follows it: attributes, and inline data, chunk indexes or a compression
+    /// map.
     fn inode(&mut self, out: &mut Vec<u8>, directory: bool, seed: Option<u64>) {
         let own = self.rng.clone();
         if let Some(seed) = seed {
@@ -402,7 +405,8 @@ impl<'a> Generator<'a> {
         put(0x60, &packed.to_le_bytes());
         put(0x80, &metabox.to_le_bytes());
         if self.incompat & 0x2 != 0 {
-            // All four algorithms with their configurations, after a superblock of 128 or 144 bytes.
+            // All four algorithms with their configurations, after a superblock of 128 or 144
+            // bytes.
             put(0x54, &0xFu16.to_le_bytes());
             let after = 128 + 16 * usize::from(self.incompat & 0x100 != 0);
             put(after, &[14, 0, 0xFF, 0xFF, 0, 1]);
@@ -422,7 +426,8 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// A block of LZ4 that decodes to about 255 times its size: one literal, and a match of the offset 1.
+/// A block of LZ4 that decodes to about 255 times its size: one literal, and a match of the offset
+/// 1.
 fn long_run(block: usize) -> Vec<u8> {
     let mut bytes = vec![0x1F, b'a', 1, 0];
     bytes.resize(block - 7, 0xFF);
@@ -465,7 +470,8 @@ fn dirents(rng: &mut Rng, len: usize, nids: &[u64]) -> Vec<u8> {
     table
 }
 
-/// A block with as many one-byte names as fit: if many chunks refer to it, the directory has millions of entries.
+/// A block with as many one-byte names as fit: if many chunks refer to it, the directory has
+/// millions of entries.
 fn same_dirents(block: usize) -> Vec<u8> {
     let count = block / 13;
     let mut bytes = Vec::with_capacity(block);

@@ -1,8 +1,10 @@
-//! Compares what Linux does with hostile images, in a virtual machine, with `ferofs check --deep` and with what our reader gives.
+//! Compares what Linux does with hostile images, in a virtual machine, with `ferofs check --deep`
+//! and with what our reader gives.
 //!
-//! A finding is an image that `check` calls sound although Linux refuses a part of it, or of which Linux and our reader give different
-//! bytes. Crashes and hangs of Linux are counted only, and different bytes of an image in which `check` finds something: Linux confuses
-//! clusters that overlap, and cuts names at a NUL.
+//! A finding is an image that `check` calls sound although Linux refuses a part of it, or of which
+//! Linux and our reader give different bytes. Crashes and hangs of Linux are counted only, and
+//! different bytes of an image in which `check` finds something: Linux confuses clusters that
+//! overlap, and cuts names at a NUL.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -13,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ferofs::check;
-use ferofs::read::{Image, OpenOptions};
+use ferofs::read::OpenOptions;
 use ferofs_tests::rng::Rng;
 
 use super::base_images::TestImage;
@@ -24,7 +26,7 @@ use crate::linux::guest::{self, Case};
 use crate::linux::machine::{Answer, Kernel, Machine, Processor};
 
 /// The releases of Linux: one of those that distributions have, and the newest.
-const RELEASES: [&str; 2] = ["6.18", "7.2"];
+const RELEASES: [&str; 2] = ["6.18", "newest"];
 /// Images for one start of a machine: the answers to them are kept in memory.
 const BATCH: u64 = 2500;
 /// Entries of a finding that are printed.
@@ -38,8 +40,11 @@ pub(super) fn campaign(
     work_dir: &Path,
     kept: &Path,
 ) -> Result<()> {
-    let bytes: Vec<_> = bases.iter().map(|base| Arc::clone(&base.bytes)).collect();
-    let mut comparison = Comparison::new(&bytes, work_dir, kept)?;
+    let unchanged = bases.iter().map(|base| {
+        let image = TestImage::new(Arc::clone(&base.bytes));
+        TestImage { device: base.device.clone(), ..image }
+    });
+    let mut comparison = Comparison::new(&unchanged.collect::<Vec<_>>(), work_dir, kept)?;
     let start = Instant::now();
     for first in (0..images).step_by(BATCH as usize) {
         let numbers = first..images.min(first + BATCH);
@@ -62,12 +67,16 @@ pub(super) fn files(dir: &Path, work_dir: &Path, kept: &Path) -> Result<()> {
         fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     paths.retain(|path| path.extension().is_some_and(|end| end == "erofs" || end == "img"));
     paths.sort();
-    let bytes: Vec<_> =
-        paths.iter().map(|path| Ok(Arc::new(fs::read(path)?))).collect::<Result<_>>()?;
-    let mut comparison = Comparison::new(&bytes, work_dir, kept)?;
-    let tests = (0..).zip(paths.iter().zip(&bytes)).map(|(base, (path, bytes))| {
-        let image = TestImage::new(Arc::clone(bytes));
-        Test { number: base as u64, base, what: path.display().to_string(), image }
+    let images: Vec<_> = paths
+        .iter()
+        .map(|path| Ok(TestImage::new(Arc::new(fs::read(path)?))))
+        .collect::<Result<_>>()?;
+    let mut comparison = Comparison::new(&images, work_dir, kept)?;
+    let tests = (0..).zip(paths.iter().zip(images)).map(|(base, (path, image))| Test {
+        number: base as u64,
+        base,
+        what: path.display().to_string(),
+        image,
     });
     comparison.compare(tests.collect())?;
     comparison.end()
@@ -95,14 +104,17 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn new(bases: &[Arc<Vec<u8>>], work_dir: &Path, kept: &Path) -> Result<Self> {
+    fn new(bases: &[TestImage], work_dir: &Path, kept: &Path) -> Result<Self> {
         let images = work_dir.join("machine-images");
         if images.exists() {
             fs::remove_dir_all(&images)?;
         }
         fs::create_dir_all(&images)?;
-        for (number, bytes) in bases.iter().enumerate() {
-            fs::write(images.join(number.to_string()), &bytes[..])?;
+        for (number, TestImage { base, device, .. }) in bases.iter().enumerate() {
+            fs::write(images.join(number.to_string()), &base[..])?;
+            if let Some(device) = device {
+                fs::write(images.join(format!("{number}.device0")), &device[..])?;
+            }
         }
         let machine = |release| {
             let kernel = Kernel::get(release, Processor::Amd64, work_dir).context(release)?;
@@ -217,7 +229,7 @@ fn ours(image: &TestImage) -> Ours {
     let open = |limit| {
         let mut options = OpenOptions::default();
         options.work_limit = limit;
-        Image::open_with(Box::new(image.clone()), Vec::new(), &options)
+        image.clone().open(&options)
     };
     let mut options = check::Options::default();
     options.workers = NonZeroUsize::new(1);

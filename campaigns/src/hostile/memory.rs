@@ -17,7 +17,8 @@ fn grown(by: usize) {
     PEAK.fetch_max(live, Relaxed);
 }
 
-// SAFETY: every call goes unchanged to `System`, which fulfils the contract; the counters do not access the allocated memory.
+// SAFETY: every call goes unchanged to `System`, which fulfils the contract; the counters do not
+// access the allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());

@@ -1,6 +1,7 @@
-//! Runs every operation of the library, every command and the daemon on hostile images: valid images with changed fields, and generated
-//! images that were never valid. The limits for each image: no panic, 10 s of CPU time plus 1 s per MB of the image, and 128 MB of memory
-//! plus the size of the image.
+//! Runs every operation of the library, every command and the daemon on hostile images: valid
+//! images with changed fields, and generated images that were never valid. The limits for each
+//! image: no panic, 10 s of CPU time plus 1 s per MB of the image, and 128 MB of memory plus the
+//! size of the image.
 
 pub(crate) mod base_images;
 mod commands;
@@ -46,9 +47,13 @@ pub(crate) struct HostileArgs {
     /// Test this image (or delta) of the seed alone, with all commands, and keep it
     #[arg(long, value_name = "CASE")]
     repeat: Option<u64>,
-    /// Instead of images N cases of exact deltas: 5/6 mutants, 1/12 crafted deltas, 1/12 interruptions of applying one
+    /// Instead of images N cases of exact deltas: 5/6 mutants, 1/12 crafted deltas, 1/12
+    /// interruptions of applying one
     #[arg(long, value_name = "N")]
     deltas: Option<u64>,
+    /// Change only the base images whose names contain one of these words
+    #[arg(long, value_name = "WORD,...", value_delimiter = ',', conflicts_with_all = ["deltas", "linux_files"])]
+    bases: Vec<String>,
     /// Let Linux read the images in virtual machines, and compare with check --deep and our reader
     #[arg(long)]
     linux: bool,
@@ -71,7 +76,7 @@ pub(crate) fn run(args: &HostileArgs) -> Result<()> {
         return deltas::run(cases, seed, crate::jobs(args.jobs), args.repeat, &kept);
     }
     if let Some(first) = args.worker {
-        let base_images = base_images::load(&work_dir)?;
+        let base_images = base_images::load(&work_dir, &args.bases)?;
         let step = crate::jobs(args.jobs) as u64;
         return worker::work(
             &base_images,
@@ -81,7 +86,7 @@ pub(crate) fn run(args: &HostileArgs) -> Result<()> {
     }
     std::fs::create_dir_all(&work_dir)?;
     base_images::build(&work_dir)?;
-    let base_images = base_images::load(&work_dir)?;
+    let base_images = base_images::load(&work_dir, &args.bases)?;
     if args.linux {
         return linux::campaign(&base_images, seed, images, &work_dir, &kept);
     }
@@ -134,6 +139,9 @@ fn process(args: &HostileArgs, jobs: u64, first: u64) -> Result<Total> {
         command.arg("hostile");
         for (name, value) in numbers {
             command.args([name, &value.to_string()]);
+        }
+        if !args.bases.is_empty() {
+            command.args(["--bases", &args.bases.join(",")]);
         }
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().context("the process has no output")?;

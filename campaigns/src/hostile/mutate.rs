@@ -1,9 +1,10 @@
-//! Changes a valid image: one field, several fields, or a whole structure that is copied over another one.
+//! Changes a valid image: one field, several fields, or a whole structure that is copied over
+//! another one.
 
 use std::sync::Arc;
 
 use ferofs::check;
-use ferofs::read::{Image, OpenOptions};
+use ferofs::read::OpenOptions;
 use ferofs_format::superblock;
 use ferofs_tests::rng::Rng;
 
@@ -11,7 +12,8 @@ use super::base_images::TestImage;
 use super::content::{Content, read_content};
 use super::fields::{self, Field};
 
-/// Values that have caused defects in readers: limits of integer types, and sizes whose sums or products overflow.
+/// Values that have caused defects in readers: limits of integer types, and sizes whose sums or
+/// products overflow.
 pub(super) const EXTREMES: [u64; 18] = [
     0,
     1,
@@ -37,6 +39,7 @@ pub(super) const EXTREMES: [u64; 18] = [
 pub(crate) struct BaseImage {
     pub(crate) name: String,
     pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) device: Option<Arc<Vec<u8>>>,
     pub(crate) sound: Content,
     fields: Vec<Field>,
     kinds: Vec<&'static str>,
@@ -48,13 +51,10 @@ pub(crate) struct BaseImage {
 
 impl BaseImage {
     /// Fails when the image is not valid.
-    pub(crate) fn new(name: &str, bytes: Vec<u8>) -> Result<Self, String> {
-        let bytes = Arc::new(bytes);
-        let image = Image::open_with(
-            Box::new(TestImage::new(Arc::clone(&bytes))),
-            Vec::new(),
-            &OpenOptions::default(),
-        );
+    pub(crate) fn new(name: &str, bytes: Vec<u8>, device: Option<Vec<u8>>) -> Result<Self, String> {
+        let (bytes, device) = (Arc::new(bytes), device.map(Arc::new));
+        let image = TestImage { device: device.clone(), ..TestImage::new(Arc::clone(&bytes)) };
+        let image = image.open(&OpenOptions::default());
         let image = image.map_err(|error| format!("{name}: {error}"))?;
         let fields = fields::fields(&image, &bytes);
         let mut kinds: Vec<_> = fields.iter().map(|field| field.name).collect();
@@ -69,18 +69,27 @@ impl BaseImage {
         let report =
             check::check(&image, &check::Options::default()).map_err(|error| error.to_string())?;
         match report.findings.first() {
-            None if !sound.failed => {
-                Ok(Self { name: name.to_owned(), bytes, sound, fields, kinds, metadata, covered })
-            }
+            None if !sound.failed => Ok(Self {
+                name: name.to_owned(),
+                bytes,
+                device,
+                sound,
+                fields,
+                kinds,
+                metadata,
+                covered,
+            }),
             finding => Err(format!("{name} is damaged before any change: {finding:?}")),
         }
     }
 
     /// Returns a changed copy, a description of the changes, and whether only one field is changed.
     pub(crate) fn change(&self, rng: &mut Rng) -> (String, TestImage, bool) {
-        let mut image = TestImage::new(Arc::clone(&self.bytes));
+        let mut image =
+            TestImage { device: self.device.clone(), ..TestImage::new(Arc::clone(&self.bytes)) };
         let mut what = Vec::new();
-        // Half of the images have one change, so that a change that `check` misses can be attributed to a field.
+        // Half of the images have one change, so that a change that `check` misses can be
+        // attributed to a field.
         let changes = [1, 1, 1, 1, 2, 2, 3, 6][rng.below(8) as usize];
         for _ in 0..changes {
             let (name, at, bytes) = self.change_one(rng);
@@ -139,7 +148,8 @@ impl BaseImage {
         (0..len).map(|_| rng.next_u64() as u8).collect()
     }
 
-    /// A new value for `field`: extreme, a little larger or smaller, one flipped bit, random, or the value of the `other` field.
+    /// A new value for `field`: extreme, a little larger or smaller, one flipped bit, random, or
+    /// the value of the `other` field.
     fn value(&self, field: Field, other: Field, rng: &mut Rng) -> Vec<u8> {
         let read = |field: Field| {
             let mut bytes = [0; 8];

@@ -1,4 +1,5 @@
-//! Runs the operations of the library on a hostile image, one after the other, and checks the limits on CPU time and memory.
+//! Runs the operations of the library on a hostile image, one after the other, and checks the
+//! limits on CPU time and memory.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -22,16 +23,19 @@ use super::base_images::TestImage;
 use super::content::read_content;
 use super::memory;
 
-/// The limit on the CPU time of each operation, in microseconds: a constant part, and a part per MB of the image.
+/// The limit on the CPU time of each operation, in microseconds: a constant part, and a part per MB
+/// of the image.
 pub(crate) const TIME: u64 = 10_000_000;
 pub(crate) const TIME_PER_MB: u64 = 1_000_000;
 /// The limit on the memory of each operation, in bytes, in addition to the size of the image.
 pub(crate) const MEMORY: usize = 128 << 20;
-/// Bytes of an archive after which the output stops: its length depends on the declared sizes, not on the image.
+/// Bytes of an archive after which the output stops: its length depends on the declared sizes, not
+/// on the image.
 const ARCHIVE: u64 = 24 << 20;
 
-/// CPU time in microseconds after which the operations on most images are cancelled, and the time until they must have ended.
-/// An image of a kilobyte can need the whole limit, which is too long for a million images.
+/// CPU time in microseconds after which the operations on most images are cancelled, and the time
+/// until they must have ended. An image of a kilobyte can need the whole limit, which is too long
+/// for a million images.
 pub(crate) const CANCEL_AFTER: u64 = 200_000;
 const CANCEL_TIME: u64 = 500_000;
 
@@ -59,7 +63,8 @@ pub(crate) fn cpu() -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
 }
 
-/// Runs every operation of the library over `image`. `before` gets the name of each, for the watchdog.
+/// Runs every operation of the library over `image`. `before` gets the name of each, for the
+/// watchdog.
 ///
 /// With `cancel`, another thread sets it when an operation has lasted for [`CANCEL_AFTER`].
 pub(crate) fn run_operations(
@@ -156,11 +161,9 @@ impl ImageTest<'_> {
 fn open(source: TestImage, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, String> {
     let mut options = OpenOptions::default();
     (options.work_limit, options.cancel) = (Some(1), cancel.cloned());
-    Image::open_with(Box::new(source), Vec::new(), &options).map_err(|error| {
-        match error.corruption() {
-            Some(found) => format!("{} / {}", found.structure, found.fault.rule()),
-            None => error.to_string(),
-        }
+    source.open(&options).map_err(|error| match error.corruption() {
+        Some(found) => format!("{} / {}", found.structure, found.fault.rule()),
+        None => error.to_string(),
     })
 }
 

@@ -1,5 +1,6 @@
-//! A worker process: makes images from the seed and runs all operations on each. A watchdog ends the process if an operation does not
-//! end, and prints its name; the campaign then continues with the next image.
+//! A worker process: makes images from the seed and runs all operations on each. A watchdog ends
+//! the process if an operation does not end, and prints its name; the campaign then continues with
+//! the next image.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,8 @@ struct Running {
     cancel: Option<Arc<AtomicBool>>,
 }
 
-/// The image number `case` of `seed`: a description of it, the image, and the number of its base image if only one field was changed.
+/// The image number `case` of `seed`: a description of it, the image, and the number of its base
+/// image if only one field was changed.
 pub(crate) fn make(
     base_images: &[BaseImage],
     seed: u64,
@@ -100,7 +102,8 @@ pub(crate) fn work(base_images: &[BaseImage], range: &Range, keep: &Path) -> Res
     Ok(())
 }
 
-/// Writes the image number `case` to `dir`. An error does not matter: the image can be made again from its number.
+/// Writes the image number `case` to `dir`. An error does not matter: the image can be made again
+/// from its number.
 pub(crate) fn keep_image(dir: &Path, case: u64, image: &TestImage) {
     let _ = std::fs::create_dir_all(dir);
     let _ = image.write(&dir.join(format!("{case}.erofs")));

@@ -6,22 +6,20 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ferofs::read::{Image, OpenOptions, Source};
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::run;
+use ferofs::read::{Algorithm, Image, OpenOptions, Source};
+use ferofs_tests::{Content, Model, Rng, run};
 
 use super::Version;
 use crate::hostile::base_images::TestImage;
 use crate::linux::digest::{Entry, OurReader, SPARSE, entries};
 use crate::linux::guest::page_cache;
 use crate::options::generate::settings::{self, Interface};
-use crate::options::generate::tree;
 
 /// Each layout: its name, and the options of `ferofs build`.
-const LAYOUTS: [(&str, &str); 33] = [
+const LAYOUTS: [(&str, &str); 35] = [
     ("uncompressed", "-z none"),
     ("lz4", "--preset fast -z lz4"),
     ("lz4 64K", "--preset fast -z lz4 -C 64K"),
@@ -32,6 +30,7 @@ const LAYOUTS: [(&str, &str); 33] = [
     ("smallest", "--preset smallest"),
     ("backup", "--preset backup"),
     ("android", "--preset android"),
+    ("compressed metadata", "--preset fast -z lz4 -m 4096 --compress-directories"),
     ("lz4 full indexes", "--preset fast -z lz4 -E legacy-compress"),
     ("lz4hc", "--preset fast -z lz4hc,9 -C 16K"),
     ("chunks", "--chunk-size 4096"),
@@ -51,23 +50,27 @@ const LAYOUTS: [(&str, &str); 33] = [
     ("compressed blocks of 1 KiB", "--preset fast -z lz4 -b 1024"),
     ("blocks of 16 KiB", "-z none -b 16384"),
     ("prefixes of attributes", "--preset fast -z lz4 --xattr-prefix user.number."),
-    ("compressed metadata", "--preset fast -z lz4 -m 4096 --compress-directories"),
+    ("metadata of 16 KiB", "--preset fast -z lz4 -C 16K -m 16K"),
+    ("android metadata", "--preset android -m 4096"),
     ("label of 16 bytes", "-z none --label 0123456789abcdef"),
     ("sealed", "--preset fast -z lz4 --verity"),
     ("sealed default", "--preset default --verity"),
 ];
 /// The layouts of the short run are the first ones.
-const FEW_LAYOUTS: usize = 10;
+const FEW_LAYOUTS: usize = 11;
 
 /// The name of the extra device in `--chunk-device`, also of random options.
 const DEVICE: &str = "device";
 
 /// The layouts that are also patched, and their names then.
-const PATCHED: [(&str, &str); 4] = [
+const PATCHED: [(&str, &str); 7] = [
     ("lz4", "patched lz4"),
     ("default", "patched default"),
     ("48bit", "patched 48bit"),
     ("compressed metadata", "patched metadata"),
+    ("metadata of 16 KiB", "patched metadata of 16 KiB"),
+    ("android metadata", "patched android metadata"),
+    ("fragments", "patched fragments"),
 ];
 
 /// Images that are like an earlier one and keep its features: their name, and the options of both.
@@ -85,16 +88,17 @@ const LIKE: [(&str, &str, &str); 3] = [
 const HOLES: [(&str, &str, Version); 4] = [
     ("holes of lz4", "--preset fast -z lz4 -E holes", Version(7, 2)),
     ("holes of zstd", "--preset fast -z zstd -C 64K -E holes,legacy-compress", Version(7, 2)),
-    ("holes of 48bit", "--preset fast -z lz4 -E 48bit", Version(6, 15)),
+    ("holes of 48bit", "--preset fast -z lz4 -E 48bit", Version(6, 18)),
     ("holes in chunks", "-z none", Version(6, 13)),
 ];
 
-/// Layouts of files with 100 MiB of data, and the first release that shows their holes. An index needs bytes for each block of the file, so
-/// ferofs stores a file of 1 TiB in no index; 1.5 GiB is nearly the most for this data.
+/// Layouts of files with 100 MiB of data, and the first release that shows their holes. An index
+/// needs bytes for each block of the file, so ferofs stores a file of 1 TiB in no index; 1.5 GiB is
+/// nearly the most for this data.
 const HUGE: [(&str, &str, &str, Version); 5] = [
     ("1 TiB in chunks", TERABYTE, "-z none", Version(6, 13)),
-    ("1 TiB of lz4", TERABYTE, "--preset fast -z lz4 -E 48bit", Version(6, 15)),
-    ("1 TiB of zstd", TERABYTE, "--preset fast -z zstd -C 64K -E 48bit", Version(6, 15)),
+    ("1 TiB of lz4", TERABYTE, "--preset fast -z lz4 -E 48bit", Version(6, 18)),
+    ("1 TiB of zstd", TERABYTE, "--preset fast -z zstd -C 64K -E 48bit", Version(6, 18)),
     ("1.5 GiB of lz4", GIGABYTES, "--preset fast -z lz4 -E holes", Version(7, 2)),
     (
         "1.5 GiB of zstd",
@@ -106,13 +110,14 @@ const HUGE: [(&str, &str, &str, Version); 5] = [
 const TERABYTE: &str = "terabyte";
 const GIGABYTES: &str = "gigabytes";
 /// The first release that reads all images of [`HUGE`], and shows the holes of those of 1 TiB.
-pub(super) const HUGE_SINCE: Version = Version(6, 15);
+pub(super) const HUGE_SINCE: Version = Version(6, 18);
 /// Parts of these files with data, and the bytes of each.
 const PARTS: u64 = 100;
 const PART: usize = 1 << 20;
 
-/// Bytes of the files of a random tree. One of [`LARGE_EVERY`] trees may have more: an emulated processor decodes few megabytes in a second, and
-/// small trees have all forms but the largest clusters.
+/// Bytes of the files of a random tree. One of [`LARGE_EVERY`] trees may have more: an emulated
+/// processor decodes few megabytes in a second, and small trees have all forms but the largest
+/// clusters.
 const SMALL_TREE: usize = 300_000;
 const LARGE_EVERY: u64 = 16;
 
@@ -150,19 +155,21 @@ impl Built {
 
 /// The images of all layouts, or the first ones.
 pub(super) fn layouts(dir: &Path, few: bool) -> Result<Vec<Built>> {
-    let model = tree::random(&mut Rng::new(7));
+    let model = Model::random(&mut Rng::new(7));
     let (source, next) = (dir.join("tree"), dir.join("next"));
     fs::create_dir(&source)?;
     model.write_to(&source)?;
     let content: String = (0..60_000).map(|number| format!("{number}\n")).collect();
     fs::write(source.join("numbers"), content)?;
     fs::create_dir(&next)?;
-    tree::update(&model, &mut Rng::new(8)).write_to(&next)?;
+    model.update(&mut Rng::new(8)).write_to(&next)?;
+    for (tree, seed) in [(&source, 9), (&next, 10)] {
+        write_small_files(tree, &mut Rng::new(seed))?;
+    }
     let mut all = Vec::new();
     for (name, options) in LAYOUTS.into_iter().take(if few { FEW_LAYOUTS } else { LAYOUTS.len() }) {
         let image = must_build(dir, name, options, &["tree"])?;
-        let patched_name =
-            PATCHED.into_iter().find_map(|(from, to)| (from == name && !few).then_some(to));
+        let patched_name = PATCHED.into_iter().find_map(|(from, to)| (from == name).then_some(to));
         let patched = patched_name.map(|name| patched(dir, name, &image)).transpose()?;
         all.push(image);
         all.extend(patched);
@@ -188,6 +195,21 @@ pub(super) fn layouts(dir: &Path, few: bool) -> Result<Vec<Built>> {
     Ok(all)
 }
 
+/// Files whose inodes and inline bytes fill pclusters of a metabox that Linux cannot decode in
+/// place, also of those that a patch appends.
+fn write_small_files(tree: &Path, rng: &mut Rng) -> Result<()> {
+    let dir = tree.join("!small-files");
+    fs::create_dir(&dir)?;
+    for number in 0..140 {
+        let path = dir.join(number.to_string());
+        fs::write(&path, Content::Noise.bytes(3900, rng))?;
+        // Inodes with times of their own are longer.
+        let time = UNIX_EPOCH + Duration::from_secs(rng.below(1 << 30));
+        File::options().write(true).open(path)?.set_modified(time)?;
+    }
+    Ok(())
+}
+
 /// `image` after a patch to the tree in `next`.
 fn patched(dir: &Path, name: &'static str, image: &Built) -> Result<Built> {
     must(dir, &["patch", "create", "image", "next", "-o", "update"])?;
@@ -208,7 +230,8 @@ fn patched(dir: &Path, name: &'static str, image: &Built) -> Result<Built> {
     })
 }
 
-/// Two images with equal files of [`EQUAL`] bytes in all. The page cache must not grow when the second one is read, unless in another domain.
+/// Two images with equal files of [`EQUAL`] bytes in all. The page cache must not grow when the
+/// second one is read, unless in another domain.
 fn equal(dir: &Path) -> Result<Built> {
     let (source, name, options) = (dir.join("equal"), "inode_share", "-z none --inode-digests");
     fs::create_dir(&source)?;
@@ -274,11 +297,12 @@ fn write_sparse(dir: &Path, size: u64, parts: &[(u64, usize)]) -> Result<()> {
     Ok(())
 }
 
-/// An image of a random tree with random options, unless these contradict each other, or the image does not begin its file.
+/// An image of a random tree with random options, unless these contradict each other, or the image
+/// does not begin its file.
 pub(super) fn random(dir: &Path, seed: u64, number: u64) -> Result<Option<Built>> {
     let mut rng = Rng::new(seed).fork(&number.to_le_bytes());
     let limit = if number.is_multiple_of(LARGE_EVERY) { usize::MAX } else { SMALL_TREE };
-    let model = tree::random_up_to(limit, &mut rng);
+    let model = Model::random_up_to(limit, &mut rng);
     let settings = settings::image(Interface::Build, &model, &mut rng);
     if settings.has("--offset") {
         return Ok(None);
@@ -363,5 +387,5 @@ fn ours(image: &Arc<Vec<u8>>, devices: &[Arc<Vec<u8>>]) -> Result<(Vec<Entry>, u
     let devices = devices.iter().map(source).collect();
     let opened = Image::open_with(source(image), devices, &OpenOptions::default())?;
     let block = opened.superblock().block_size.bytes64();
-    Ok((entries(&OurReader(&opened)), block, opened.configs().lzma.is_some()))
+    Ok((entries(&OurReader(&opened)), block, opened.configs().contains(Algorithm::Lzma)))
 }

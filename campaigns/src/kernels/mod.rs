@@ -1,7 +1,8 @@
-//! Builds images of all layouts, and of random options, and lets releases of Linux read them in virtual machines.
+//! Builds images of all layouts, and of random options, and lets releases of Linux read them in
+//! virtual machines.
 //!
-//! A release that the summary of the build promises must show the same tree as our reader. An older one must show it, too, or refuse the image or a
-//! part of it: it must never show other bytes.
+//! A release that the summary of the build promises must show the same tree as our reader. An older
+//! one must show it, too, or refuse the image or a part of it: it must never show other bytes.
 //!
 //! | module | content |
 //! |---|---|
@@ -27,11 +28,14 @@ use parking_lot::Mutex;
 use crate::linux::machine::{Kernel, Processor};
 use table::Table;
 
-/// The releases and processors. Debian's suites have these releases; `newest` is the newest of all suites.
-const KERNELS: [(&str, Processor); 10] = [
+/// The releases and processors. Debian's suites have these releases; `newest` is the newest of all
+/// suites.
+const KERNELS: [(&str, Processor); 12] = [
     ("5.10", Processor::Amd64),
     ("6.1", Processor::Amd64),
     ("6.12", Processor::Amd64),
+    ("6.16", Processor::Amd64),
+    ("6.17", Processor::Amd64),
     ("6.18", Processor::Amd64),
     ("7.2", Processor::Amd64),
     ("newest", Processor::Amd64),
@@ -53,10 +57,11 @@ const STEP: u64 = 100;
 #[derive(Args)]
 #[command(override_usage = "cargo xtask test --kernels [OPTIONS]")]
 pub(crate) struct KernelArgs {
-    /// Three releases and ten layouts, and nothing else
+    /// Three releases and eleven layouts, and nothing else
     #[arg(long)]
     few: bool,
-    /// Only kernels of this release (6.18, newest), or of these packages (cloud-amd64, cloud-arm64, arm64-16k)
+    /// Only kernels of this release (6.18, newest), or of these packages (cloud-amd64, cloud-arm64,
+    /// arm64-16k)
     #[arg(long, value_name = "KERNEL")]
     only: Option<String>,
     /// Also N images of random options for each release
@@ -95,7 +100,8 @@ pub(crate) fn run(options: &KernelArgs) -> Result<()> {
         }
     }
     table.read(&all, &images)?;
-    // Other kernels cannot read most of them, or show no holes, and then a file of terabytes cannot be read.
+    // Other kernels cannot read most of them, or show no holes, and then a file of terabytes cannot
+    // be read.
     let can_read = |kernel: &&Kernel| {
         kernel.processor == Processor::Amd64
             && Version::parse(&kernel.release).is_ok_and(|version| version >= images::HUGE_SINCE)
@@ -109,7 +115,6 @@ pub(crate) fn run(options: &KernelArgs) -> Result<()> {
     if options.publish { table.publish() } else { Ok(()) }
 }
 
-/// Gets the kernels.
 fn kernels(options: &KernelArgs, work_dir: &Path) -> Result<Vec<Kernel>> {
     let all = if options.few { &FEW_KERNELS[..] } else { &KERNELS };
     let is_wanted = |(release, processor): &&(&str, Processor)| {
@@ -134,7 +139,8 @@ fn kernels(options: &KernelArgs, work_dir: &Path) -> Result<Vec<Kernel>> {
     Ok(found)
 }
 
-/// Lets `jobs` threads do `work` for all numbers below `count`. Returns its results in the order of the numbers.
+/// Lets `jobs` threads do `work` for all numbers below `count`. Returns its results in the order of
+/// the numbers.
 fn parallel<T: Send>(
     jobs: usize,
     count: usize,

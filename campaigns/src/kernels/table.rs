@@ -239,7 +239,8 @@ impl Table {
     }
 }
 
-/// Whether Linux shows the tree of the image, according to the entries in `line`. Adds other values and errors to `problems`.
+/// Whether Linux shows the tree of the image, according to the entries in `line`. Adds other values
+/// and errors to `problems`.
 fn compare(column: Column, image: &Built, line: &str, problems: &mut Vec<String>) -> &'static str {
     let linux: BTreeMap<String, Result<u64, String>> = line
         .split_whitespace()

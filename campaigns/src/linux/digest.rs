@@ -1,5 +1,5 @@
-//! What a tree shows, in the same form for Linux's mount and for our reader: names, modes, owners, sizes, times, link targets, attributes
-//! and content, each with its digest or its error.
+//! What a tree shows, in the same form for Linux's mount and for our reader: names, modes, owners,
+//! sizes, times, link targets, attributes and content, each with its digest or its error.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,18 +13,21 @@ use ferofs::read::{ExtentData, FileOffset, Image, Inode};
 use rustix::fs::SeekFrom;
 
 /// Files that are read at most, and levels of directories: a loop of directories has no end.
-const MAX_FILES: usize = 150;
+const MAX_FILES: usize = 300;
 const MAX_LEVELS: usize = 8;
 /// Names of a directory that are read at most.
 const MAX_NAMES: usize = 1000;
-/// Bytes up to which a file is read as a whole; of a larger one, this part and the last [`END`] bytes.
+/// Bytes up to which a file is read as a whole; of a larger one, this part and the last [`END`]
+/// bytes.
 const MAX_CONTENT: u64 = 2 << 20;
 const END: u64 = 64 << 10;
-/// A file of this name is read as programs copy sparse files: only what `SEEK_DATA` and `SEEK_HOLE` find.
+/// A file of this name is read as programs copy sparse files: only what `SEEK_DATA` and `SEEK_HOLE`
+/// find.
 pub(crate) const SPARSE: &str = "sparse";
 /// Bytes that are read of such a file at most: where Linux shows no holes, they could be terabytes.
 const MAX_DATA: u64 = 2 << 30;
-/// Blocks of zeroes of such a file count as holes, so that its digest does not depend on the holes that are shown.
+/// Blocks of zeroes of such a file count as holes, so that its digest does not depend on the holes
+/// that are shown.
 const BLOCK: u64 = 4096;
 /// Linux shows this owner for the number that means "none".
 const OVERFLOW_ID: u32 = 65534;
@@ -239,7 +242,8 @@ impl Tree for Mounted<'_> {
     }
 
     fn attributes(&self, path: &PathBuf) -> Read<Attributes> {
-        // Clearing a buffer for the longest list takes a virtual machine more time than reading a small file.
+        // Clearing a buffer for the longest list takes a virtual machine more time than reading a
+        // small file.
         let mut list = vec![0; 4 << 10];
         let len = match rustix::fs::llistxattr(path, &mut list[..]) {
             Err(rustix::io::Errno::RANGE) => {

@@ -1,7 +1,9 @@
-//! The program in the virtual machine: mounts one image after the other, and prints a line for each.
+//! The program in the virtual machine: mounts one image after the other, and prints a line for
+//! each.
 //!
-//! A line of /cases: number, base image, size, digest of the tree that our reader shows, and the changes as `position:hex`. A line of output:
-//! the number, and `ok` if Linux shows the same tree, or else all entries.
+//! A line of /cases: number, base image, size, digest of the tree that our reader shows, and the
+//! changes as `position:hex`. A line of output: the number, and `ok` if Linux shows the same tree,
+//! or else all entries.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +19,8 @@ use super::digest::{Entry, Mounted, entries, total};
 use crate::hostile::base_images::TestImage;
 
 const LOOP: &str = "/dev/loop0";
-/// The number of the loop device of an image's first extra device. `ferofs mount` takes the lowest free ones.
+/// The number of the loop device of an image's first extra device. `ferofs mount` takes the lowest
+/// free ones.
 const FIRST_EXTRA: usize = 4;
 /// The command that mounts sealed images, if the machine has it.
 const FEROFS: &str = "/bin/ferofs";
@@ -25,7 +28,8 @@ const IMAGE: &str = "/tmp/image";
 const MOUNT: &str = "/mnt";
 /// Where an image with equal files is mounted.
 const EQUAL_MOUNT: &str = "/run";
-/// Growth of the page cache is counted in this many bytes: Linux counts each processor's pages apart for a while, and other files are small.
+/// Growth of the page cache is counted in this many bytes: Linux counts each processor's pages
+/// apart for a while, and other files are small.
 const CACHE_UNIT: u64 = 4 << 20;
 
 /// An image for the virtual machine.
@@ -78,6 +82,9 @@ struct Device {
 impl Device {
     /// Puts the image of `case` into the device.
     fn load(&mut self, case: &Case) -> Result<()> {
+        if self.base != Some(case.base) {
+            reload_erofs()?;
+        }
         if self.base != Some(case.base) || self.size != case.size {
             if let Some(old) = self.base.take() {
                 losetup(&["-d", LOOP])?;
@@ -119,8 +126,20 @@ fn extra_devices(number: usize) -> impl Iterator<Item = (String, String)> {
 }
 
 fn losetup(args: &[&str]) -> Result<()> {
-    let status = Command::new("losetup").args(args).stdout(Stdio::null()).status()?;
-    if status.success() { Ok(()) } else { bail!("losetup {args:?}: {status}") }
+    command("losetup", args)
+}
+
+/// Loads the EROFS module again: Linux keeps buffers as large as the images that it has mounted
+/// before need, and an image that needs more than its own superblock says would be read without an
+/// error.
+fn reload_erofs() -> Result<()> {
+    command("rmmod", &["erofs"])?;
+    command("insmod", &["/modules/erofs.ko"])
+}
+
+fn command(program: &str, args: &[&str]) -> Result<()> {
+    let status = Command::new(program).args(args).stdout(Stdio::null()).status()?;
+    if status.success() { Ok(()) } else { bail!("{program} {args:?}: {status}") }
 }
 
 /// Runs in the machine until all cases are read.
@@ -138,7 +157,8 @@ pub(crate) fn run() -> Result<()> {
             false => found.iter().map(text).collect::<Vec<_>>().join(" "),
         };
         writeln!(out, "{} {result}", case.number)?;
-        // A file system that cannot be unmounted would stay in the way of all others: the host starts the machine again.
+        // A file system that cannot be unmounted would stay in the way of all others: the host
+        // starts the machine again.
         match unmount(MOUNT, UnmountFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}
             Err(error) => bail!("cannot unmount: {error}"),
@@ -197,8 +217,8 @@ fn mount_erofs(device: &str, dir: &str, options: &str) -> Result<(), String> {
         .map_err(|error| format!("mount-{}", error.raw_os_error()))
 }
 
-/// What Linux shows of the image in the loop device, and how the page cache grows while the files of the image `equal` are read, which is mounted
-/// in the same domain and then in another one.
+/// What Linux shows of the image in the loop device, and how the page cache grows while the files
+/// of the image `equal` are read, which is mounted in the same domain and then in another one.
 fn read_equal(equal: &str) -> Result<Vec<Entry>, String> {
     let device = format!("/dev/loop{FIRST_EXTRA}");
     let message = |error: anyhow::Error| error.to_string().replace(' ', "-");

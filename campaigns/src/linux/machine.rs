@@ -1,4 +1,5 @@
-//! A virtual machine with a kernel of Debian, which QEMU emulates: it reads images, and starts again after one that stops it.
+//! A virtual machine with a kernel of Debian, which QEMU emulates: it reads images, and starts
+//! again after one that stops it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -14,13 +15,16 @@ use ferofs_tests::{need, run, scratch};
 
 use crate::linux::guest::Case;
 
-/// Time without a line after which the machine hangs: emulation of a start takes minutes on a busy machine.
+/// Time without a line after which the machine hangs: emulation of a start takes minutes on a busy
+/// machine.
 const HANG: Duration = Duration::from_secs(300);
 /// Starts without any progress after which the machine is given up.
 const MAX_IDLE_STARTS: u32 = 3;
-/// MiB of memory of a machine: the images, twice while they are unpacked, and what Linux reads of them.
+/// MiB of memory of a machine: the images, twice while they are unpacked, and what Linux reads of
+/// them.
 const MEMORY: &str = "1536";
-/// Parameters of Linux: a crash ends the machine. Without expedited grace periods, most of the time of an image would be that of its unmount.
+/// Parameters of Linux: a crash ends the machine. Without expedited grace periods, most of the time
+/// of an image would be that of its unmount.
 const PARAMETERS: &str =
     "panic=-1 oops=panic mitigations=off rcupdate.rcu_expedited=1 quiet loglevel=1";
 /// The directory of the scripts.
@@ -68,7 +72,8 @@ impl Processor {
         }
     }
 
-    /// QEMU with the options for this processor. Emulation works everywhere; nested virtualization often does not.
+    /// QEMU with the options for this processor. Emulation works everywhere; nested virtualization
+    /// often does not.
     fn emulator(self) -> Command {
         let mut qemu;
         if self == Self::Amd64 {
@@ -176,7 +181,8 @@ impl Machine {
         Ok(answers)
     }
 
-    /// Starts the machine, and collects its answers until it ends or hangs. Returns whether it read everything.
+    /// Starts the machine, and collects its answers until it ends or hangs. Returns whether it read
+    /// everything.
     fn start(&self, cases: &[Case], answers: &mut Answers) -> Result<bool> {
         let text: String = cases.iter().map(Case::line).collect();
         let initramfs = self.dir.join("initramfs");

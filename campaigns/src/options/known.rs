@@ -60,7 +60,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("mkfs.erofs", "--gzinfo", "refused always"),
     ("mkfs.erofs", "--s3", "refused always"),
     ("mkfs.erofs", "--vmdk-desc", "describes an image, does not change it"),
-    ("mkfs.erofs", "--fs-config-file", "tests/it/build/mkfs.rs has its forms"),
+    ("mkfs.erofs", "--fs-config-file", "tests/it/write/mkfs.rs has its forms"),
     ("mkfs.erofs", "--product-out", "goes with --fs-config-file"),
     ("build", "--archive-limits", "tests/it/archives/limits.rs: a limit, changes no image"),
     ("mkfs.erofs", "--archive-limits", "tests/it/archives/limits.rs: a limit, changes no image"),
@@ -74,14 +74,14 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("patch rollback", "--grow-over", "tests/it/patch/faults.rs: needs data behind the image"),
     ("extract", "--work-limit", "tests/it/hostile/huge.rs: a limit, changes no tree"),
     ("check", "--work-limit", "tests/it/hostile/huge.rs: a limit, changes no finding"),
-    ("build", "--one-file-system", "tests/it/build/definitions.rs: needs a mount"),
-    ("build", "--estimate", "builds nothing: tests/it/build/estimate.rs"),
-    ("build", "--pseudo-file", "tests/it/build/definitions.rs"),
-    ("build", "--sort", "tests/it/build/definitions.rs"),
-    ("build", "--like", "tests/it/build/like.rs: needs an earlier image"),
+    ("build", "--one-file-system", "tests/it/write/definitions.rs: needs a mount"),
+    ("build", "--estimate", "builds nothing: tests/it/write/estimate.rs"),
+    ("build", "--pseudo-file", "tests/it/write/definitions.rs"),
+    ("build", "--sort", "tests/it/write/definitions.rs"),
+    ("build", "--like", "tests/it/write/like.rs: needs an earlier image"),
     ("build", "--like-waste", "goes with --like"),
-    ("build", "--versions", "tests/it/build/versions.rs: takes several directories"),
-    ("build", "--exclude-from", "tests/it/build/definitions.rs"),
+    ("build", "--versions", "tests/it/write/versions.rs: takes several directories"),
+    ("build", "--exclude-from", "tests/it/write/definitions.rs"),
     ("build", "--force", "tests/it/cli/overwrite.rs: no output replaces another kind of file"),
     ("patch create", "--force", "tests/it/cli/overwrite.rs"),
     ("extract", "--force", "tests/it/cli/overwrite.rs"),
@@ -107,7 +107,8 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Options of `check` and `extract` that the search does not use: they are only for images on servers.
+/// Options of `check` and `extract` that the search does not use: they are only for images on
+/// servers.
 const OF_SERVERS: &[&str] = &[
     "--cache-dir",
     "--cache-size",
@@ -212,7 +213,7 @@ fn every_option_occurs() {
         } else {
             Run::new(run::ferofs_path()).args(command.split(' '))
         };
-        let help = run.arg("--help").run().success().stdout;
+        let help = run.arg("--help").success().stdout;
         let lines = options(&String::from_utf8_lossy(&help));
         for line in &lines {
             let own = ["--help", "--version", "--color", "--strict", "--quiet", "--verbose"];

@@ -1,9 +1,11 @@
 //! Random trees with random options and sequences of commands.
 //!
-//! `generate` makes a case from a seed: a random tree, and a sequence of commands with random settings. `execute` runs the commands and
-//! compares each image with what it must show (`expected`). `generate::shrink` makes a failing case smaller, and `report` prints and
-//! keeps it. `known` lists all options that must occur.
+//! `generate` makes a case from a seed: a random tree, and a sequence of commands with random
+//! settings. `execute` runs the commands and compares each image with what it must show: the tree,
+//! after the effects of the settings (`effect`). `generate::shrink` makes a failing case smaller,
+//! and `report` prints and keeps it. `known` lists all options that must occur.
 
+mod effect;
 /// Executes the steps of a case, and compares each image with the expected tree.
 mod execute {
     pub(crate) mod oracles;
@@ -11,17 +13,12 @@ mod execute {
     pub(crate) mod sources;
     pub(crate) mod workspace;
 }
-/// The tree that an image must show, in memory, and the effects of settings on it.
-mod expected {
-    pub(crate) mod model;
-}
 /// Generates cases from a seed, and makes a failing case smaller.
 pub(crate) mod generate {
     pub(crate) mod case;
     pub(crate) mod sequence;
     pub(crate) mod settings;
     pub(crate) mod shrink;
-    pub(crate) mod tree;
 }
 mod known;
 mod report;
@@ -44,8 +41,9 @@ use report::Report;
 
 /// Random trees and random settings, checked through the kernel, FUSE, the library and erofs-utils
 ///
-/// Makes random trees, and images of them by random settings and sequences of commands, and compares each image with its tree. Needs root. Below
-/// Linux 6.17, which mounts all of them, FUSE takes the kernel's place. The search makes a failing case small, prints it for --repeat, and
+/// Makes random trees, and images of them by random settings and sequences of commands, and
+/// compares each image with its tree. Needs root. Below Linux 6.17, which mounts all of them, FUSE
+/// takes the kernel's place. The search makes a failing case small, prints it for --repeat, and
 /// keeps its files and a script of its commands under target/fuzz-options.
 #[derive(Args)]
 pub(crate) struct Plan {
@@ -73,7 +71,7 @@ pub(crate) struct Plan {
 
 /// Runs the search.
 pub(crate) fn run(plan: &Plan) -> Result<()> {
-    if !need::root("random options") {
+    if !need::root() {
         return Ok(());
     }
     need::many_open_files();
@@ -122,7 +120,6 @@ fn repeat(case: &Case, oracles: &Oracles) -> Result<()> {
     Ok(())
 }
 
-/// Executes a case.
 fn attempt(
     case: &Case,
     workspace: &mut Workspace,
@@ -168,7 +165,8 @@ impl Search<'_> {
                     self.report.lock().note(&tally, images, self.start.elapsed());
                 }
                 Err(Stop::Found(finding)) => {
-                    // A case that fails before its first image counts as one image; otherwise `--images` might never end.
+                    // A case that fails before its first image counts as one image; otherwise
+                    // `--images` might never end.
                     self.images.fetch_add(1, Ordering::Relaxed);
                     self.found(&case, &finding, &mut workspace)?;
                 }

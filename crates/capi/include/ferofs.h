@@ -65,8 +65,8 @@ struct ferofs_stat {
 };
 
 /*
- Where the bytes of an image come from, if not from a file. The functions may be called from any thread that uses the image, from
- several at once.
+ Where the bytes of an image come from, if not from a file. The functions may be called from any
+ thread that uses the image, from several at once.
  */
 struct ferofs_source {
   /*
@@ -112,14 +112,15 @@ struct ferofs_delta_info {
    */
   uint8_t new_sha256[32];
   /*
-   The text that `ferofs delta sign` signs: 64 hexadecimal digits and NUL. A signature of it covers all fields above and each byte that is
-   written.
+   The text that `ferofs delta sign` signs: 64 hexadecimal digits and NUL. A signature of it
+   covers all fields above and each byte that is written.
    */
   char digest[65];
 };
 
 /*
- Where a delta comes from, and where the new image goes. The functions are called from the thread that calls [`ferofs_delta_apply`].
+ Where a delta comes from, and where the new image goes. The functions are called from the thread
+ that calls [`ferofs_delta_apply`].
  */
 struct ferofs_delta {
   /*
@@ -127,21 +128,24 @@ struct ferofs_delta {
    */
   void *context;
   /*
-   A delta that states more memory than these bytes is refused with `-ENOMEM`, before the first byte is written. 0: no limit.
+   A delta that states more memory than these bytes is refused with `-ENOMEM`, before the first
+   byte is written. 0: no limit.
    */
   uint64_t memory_limit;
   /*
-   Sets `buffer` to the next bytes of the delta, at most `length`. Returns their number, 0 at the end, or a negative errno. No byte behind the
-   delta is read.
+   Sets `buffer` to the next bytes of the delta, at most `length`. Returns their number, 0 at
+   the end, or a negative errno. No byte behind the delta is read.
    */
   ssize_t (*read)(void *context, void *buffer, size_t length);
   /*
-   Decides whether the delta is applied, for example by a signature of `info->digest`. It is called once, before the old image is read and
-   before the first byte is written. Returns 0, or a negative errno, which [`ferofs_delta_apply`] returns. May be NULL.
+   Decides whether the delta is applied, for example by a signature of `info->digest`. It is
+   called once, before the old image is read and before the first byte is written. Returns 0,
+   or a negative errno, which [`ferofs_delta_apply`] returns. May be NULL.
    */
   int (*accept)(void *context, const struct ferofs_delta_info *info);
   /*
-   Takes the next `length` bytes of the new image, whose digest was compared. Returns 0, or a negative errno.
+   Takes the next `length` bytes of the new image, whose digest was compared. Returns 0, or a
+   negative errno.
    */
   int (*write)(void *context, const void *buffer, size_t length);
 };
@@ -182,8 +186,8 @@ const char *ferofs_version(void);
 int ferofs_stat_inode(const struct ferofs_image *image, uint64_t nid, struct ferofs_stat *stat);
 
 /*
- Reads up to `length` bytes of a regular file from `offset` on into `buffer`. Returns the number of bytes, which is less than
- `length` only at the file's end, or a negative errno.
+ Reads up to `length` bytes of a regular file from `offset` on into `buffer`. Returns the number
+ of bytes, which is less than `length` only at the file's end, or a negative errno.
 
  # Safety
  `image` must be an open image, and `buffer` valid for a write of `length` bytes.
@@ -195,45 +199,47 @@ ssize_t ferofs_pread(const struct ferofs_image *image,
                      uint64_t offset);
 
 /*
- Makes the new image from `old` and a delta, byte for byte. The delta is read once, and the new image is written in order.
+ Makes the new image from `old` and a delta, byte for byte. The delta is read once, and the new
+ image is written in order.
 
- Returns 0 after the last byte, or a negative errno: `-EUCLEAN` for a damaged delta, `-ESTALE` if `old` is another image than the delta is
- for, `-EOPNOTSUPP` for a delta that needs another version of this library, or what a function returned. Nothing is written unless the SHA-256 of
- `old` is right. After a later failure some right bytes from the start of the new image are written. `old->close` is called before the function
- returns.
+ Returns 0 after the last byte, or a negative errno: `-EUCLEAN` for a damaged delta, `-ESTALE` if
+ `old` is another image than the delta is for, `-EOPNOTSUPP` for a delta that needs another
+ version of this library, or what a function returned. Nothing is written unless the SHA-256 of
+ `old` is right. After a later failure some right bytes from the start of the new image are
+ written. `old->close` is called before the function returns.
 
  # Safety
  `old` and `delta` must be valid for a read, and their functions must be as described there.
  */
-int ferofs_delta_apply(const struct ferofs_source *old,
-                       const struct ferofs_delta *delta);
+int ferofs_delta_apply(const struct ferofs_source *old, const struct ferofs_delta *delta);
 
 /*
- Opens the image in a file or block device, `offset` bytes from its start. Returns 0 and sets `*image`, or returns a negative errno and
- sets `*image` to NULL: `-EISDIR` for a directory, `-EINVAL` for anything else that is neither a file nor a block device.
+ Opens the image in a file or block device, `offset` bytes from its start. Returns 0 and sets
+ `*image`, or returns a negative errno and sets `*image` to NULL: `-EISDIR` for a directory,
+ `-EINVAL` for anything else that is neither a file nor a block device.
 
  # Safety
  `path` must be a string that ends with NUL, and `image` valid for a write.
  */
-int ferofs_open(const char *path,
-                uint64_t offset,
-                struct ferofs_image **image);
+int ferofs_open(const char *path, uint64_t offset, struct ferofs_image **image);
 
 /*
- Opens the image that `source` reads. Returns 0 and sets `*image`, or returns a negative errno and sets `*image` to NULL. The
- source is copied; its context must stay valid until `close` is called.
+ Opens the image that `source` reads. Returns 0 and sets `*image`, or returns a negative errno
+ and sets `*image` to NULL. The source is copied; its context must stay valid until `close` is
+ called.
 
  # Safety
- `source` must be valid for a read, `image` for a write, and the functions of the source must be as described there.
+ `source` must be valid for a read, `image` for a write, and the functions of the source must be
+ as described there.
  */
-int ferofs_open_source(const struct ferofs_source *source,
-                       struct ferofs_image **image);
+int ferofs_open_source(const struct ferofs_source *source, struct ferofs_image **image);
 
 /*
  Closes an image. NULL is allowed.
 
  # Safety
- `image` must be NULL or come from [`ferofs_open`] or [`ferofs_open_source`], and not be used afterwards.
+ `image` must be NULL or come from [`ferofs_open`] or [`ferofs_open_source`], and not be used
+ afterwards.
  */
 void ferofs_close(struct ferofs_image *image);
 
@@ -246,23 +252,23 @@ void ferofs_close(struct ferofs_image *image);
 uint64_t ferofs_root(const struct ferofs_image *image);
 
 /*
- Sets `*nid` to the inode of a path from the root. If the path ends in a symbolic link, that one is followed if `follow` is not 0.
- Returns 0, or a negative errno.
+ Sets `*nid` to the inode of a path from the root. If the path ends in a symbolic link, that one
+ is followed if `follow` is not 0. Returns 0, or a negative errno.
 
  # Safety
  `image` must be an open image, `path` a string that ends with NUL, and `nid` valid for a write.
  */
-int ferofs_lookup(const struct ferofs_image *image,
-                  const char *path,
-                  int follow,
-                  uint64_t *nid);
+int ferofs_lookup(const struct ferofs_image *image, const char *path, int follow, uint64_t *nid);
 
 /*
- Sets `*entry` to the next name of directory `nid`. `*cookie` says where to continue; a program sets it to 0 before the first call, and
- does not change it between calls. Returns 1; 0 after the last name; or a negative errno. `.` and `..` are among the names.
+ Sets `*entry` to the next name of directory `nid`. `*cookie` says where to continue; a program
+ sets it to 0 before the first call, and does not change it between calls. Returns 1; 0 after the
+ last name; or a negative errno, also for a name that no file can have, with a zero byte or a
+ slash: no further name is returned then. `.` and `..` are among the names.
 
  # Safety
- `image` must be an open image, `cookie` valid for reads and writes, and `entry` valid for a write.
+ `image` must be an open image, `cookie` valid for reads and writes, and `entry` valid for a
+ write.
  */
 int ferofs_readdir(const struct ferofs_image *image,
                    uint64_t nid,
@@ -270,23 +276,23 @@ int ferofs_readdir(const struct ferofs_image *image,
                    struct ferofs_dirent *entry);
 
 /*
- Copies the target of symbolic link `nid` to `buffer`, without a NUL. Returns its length, or a negative errno: `-ERANGE` if it is longer
- than `size`, `-EINVAL` if the inode is no symbolic link. With a `size` of 0, only returns the length.
+ Copies the target of symbolic link `nid` to `buffer`, without a NUL. Returns its length, or a
+ negative errno: `-ERANGE` if it is longer than `size`, `-EINVAL` if the inode is no symbolic
+ link. With a `size` of 0, only returns the length.
 
  # Safety
  `image` must be an open image, and `buffer` valid for a write of `size` bytes.
  */
-ssize_t ferofs_readlink(const struct ferofs_image *image,
-                        uint64_t nid,
-                        char *buffer,
-                        size_t size);
+ssize_t ferofs_readlink(const struct ferofs_image *image, uint64_t nid, char *buffer, size_t size);
 
 /*
- Copies the value of the extended attribute `name` of inode `nid` to `buffer`. Returns its length, or a negative errno: `-ENODATA` if
- there is none, `-ERANGE` if it is longer than `size`. With a `size` of 0, only returns the length.
+ Copies the value of the extended attribute `name` of inode `nid` to `buffer`. Returns its
+ length, or a negative errno: `-ENODATA` if there is none, `-ERANGE` if it is longer than `size`.
+ With a `size` of 0, only returns the length.
 
  # Safety
- `image` must be an open image, `name` a string that ends with NUL, and `buffer` valid for a write of `size` bytes.
+ `image` must be an open image, `name` a string that ends with NUL, and `buffer` valid for a
+ write of `size` bytes.
  */
 ssize_t ferofs_getxattr(const struct ferofs_image *image,
                         uint64_t nid,
@@ -295,19 +301,18 @@ ssize_t ferofs_getxattr(const struct ferofs_image *image,
                         size_t size);
 
 /*
- Copies the names of all extended attributes of inode `nid` to `buffer`; each ends with NUL. Returns their length, or a negative errno:
- `-ERANGE` if it is above `size`. With a `size` of 0, only returns the length.
+ Copies the names of all extended attributes of inode `nid` to `buffer`; each ends with NUL.
+ Returns their length, or a negative errno: `-ERANGE` if it is above `size`. With a `size` of 0,
+ only returns the length.
 
  # Safety
  `image` must be an open image, and `buffer` valid for a write of `size` bytes.
  */
-ssize_t ferofs_listxattr(const struct ferofs_image *image,
-                         uint64_t nid,
-                         char *buffer,
-                         size_t size);
+ssize_t ferofs_listxattr(const struct ferofs_image *image, uint64_t nid, char *buffer, size_t size);
 
 /*
- Why the last call of this thread that failed did so, as one line of text. It is valid until the next call of this thread.
+ Why the last call of this thread that failed did so, as one line of text. It is valid until the
+ next call of this thread.
  */
 const char *ferofs_error_message(void);
 

@@ -75,8 +75,8 @@ pub unsafe extern "C" fn ferofs_stat_inode(
     })
 }
 
-/// Reads up to `length` bytes of a regular file from `offset` on into `buffer`. Returns the number of bytes, which is less than
-/// `length` only at the file's end, or a negative errno.
+/// Reads up to `length` bytes of a regular file from `offset` on into `buffer`. Returns the number
+/// of bytes, which is less than `length` only at the file's end, or a negative errno.
 ///
 /// # Safety
 /// `image` must be an open image, and `buffer` valid for a write of `length` bytes.
@@ -104,7 +104,8 @@ pub unsafe extern "C" fn ferofs_pread(
     ssize_t::try_from(read).unwrap_or(ssize_t::MAX)
 }
 
-/// The bytes that C passes. They are zeroed if that is needed to make them valid for Rust: the program may not have set them.
+/// The bytes that C passes. They are zeroed if that is needed to make them valid for Rust: the
+/// program may not have set them.
 ///
 /// # Safety
 /// `buffer` must be NULL, or valid for a write of `length` bytes.

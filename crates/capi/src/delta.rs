@@ -26,8 +26,8 @@ pub struct ferofs_delta_info {
     pub old_sha256: [u8; 32],
     /// SHA-256 of the new image.
     pub new_sha256: [u8; 32],
-    /// The text that `ferofs delta sign` signs: 64 hexadecimal digits and NUL. A signature of it covers all fields above and each byte that is
-    /// written.
+    /// The text that `ferofs delta sign` signs: 64 hexadecimal digits and NUL. A signature of it
+    /// covers all fields above and each byte that is written.
     pub digest: [c_char; 65],
 }
 
@@ -48,24 +48,28 @@ impl ferofs_delta_info {
     }
 }
 
-/// Where a delta comes from, and where the new image goes. The functions are called from the thread that calls [`ferofs_delta_apply`].
+/// Where a delta comes from, and where the new image goes. The functions are called from the thread
+/// that calls [`ferofs_delta_apply`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ferofs_delta {
     /// Passed to the functions.
     pub context: *mut c_void,
-    /// A delta that states more memory than these bytes is refused with `-ENOMEM`, before the first byte is written. 0: no limit.
+    /// A delta that states more memory than these bytes is refused with `-ENOMEM`, before the first
+    /// byte is written. 0: no limit.
     pub memory_limit: u64,
-    /// Sets `buffer` to the next bytes of the delta, at most `length`. Returns their number, 0 at the end, or a negative errno. No byte behind the
-    /// delta is read.
+    /// Sets `buffer` to the next bytes of the delta, at most `length`. Returns their number, 0 at
+    /// the end, or a negative errno. No byte behind the delta is read.
     pub read: Option<
         unsafe extern "C" fn(context: *mut c_void, buffer: *mut c_void, length: usize) -> ssize_t,
     >,
-    /// Decides whether the delta is applied, for example by a signature of `info->digest`. It is called once, before the old image is read and
-    /// before the first byte is written. Returns 0, or a negative errno, which [`ferofs_delta_apply`] returns. May be NULL.
+    /// Decides whether the delta is applied, for example by a signature of `info->digest`. It is
+    /// called once, before the old image is read and before the first byte is written. Returns 0,
+    /// or a negative errno, which [`ferofs_delta_apply`] returns. May be NULL.
     pub accept:
         Option<unsafe extern "C" fn(context: *mut c_void, info: *const ferofs_delta_info) -> c_int>,
-    /// Takes the next `length` bytes of the new image, whose digest was compared. Returns 0, or a negative errno.
+    /// Takes the next `length` bytes of the new image, whose digest was compared. Returns 0, or a
+    /// negative errno.
     pub write: Option<
         unsafe extern "C" fn(context: *mut c_void, buffer: *const c_void, length: usize) -> c_int,
     >,
@@ -74,7 +78,8 @@ pub struct ferofs_delta {
 impl Read for ferofs_delta {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.read.ok_or(io::ErrorKind::Unsupported)?;
-        // SAFETY: the caller of `ferofs_delta_apply` promises that the function takes its context and a buffer of this length.
+        // SAFETY: the caller of `ferofs_delta_apply` promises that the function takes its context
+        // and a buffer of this length.
         let result = unsafe { read(self.context, buf.as_mut_ptr().cast(), buf.len()) };
         match usize::try_from(result) {
             Ok(len) if len <= buf.len() => Ok(len),
@@ -87,7 +92,8 @@ impl Read for ferofs_delta {
 impl Write for ferofs_delta {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let write = self.write.ok_or(io::ErrorKind::Unsupported)?;
-        // SAFETY: the caller of `ferofs_delta_apply` promises that the function takes its context and the bytes of a buffer of this length.
+        // SAFETY: the caller of `ferofs_delta_apply` promises that the function takes its context
+        // and the bytes of a buffer of this length.
         match unsafe { write(self.context, buf.as_ptr().cast(), buf.len()) } {
             0 => Ok(buf.len()),
             errno => Err(errno_of(errno)),
@@ -99,12 +105,14 @@ impl Write for ferofs_delta {
     }
 }
 
-/// Makes the new image from `old` and a delta, byte for byte. The delta is read once, and the new image is written in order.
+/// Makes the new image from `old` and a delta, byte for byte. The delta is read once, and the new
+/// image is written in order.
 ///
-/// Returns 0 after the last byte, or a negative errno: `-EUCLEAN` for a damaged delta, `-ESTALE` if `old` is another image than the delta is
-/// for, `-EOPNOTSUPP` for a delta that needs another version of this library, or what a function returned. Nothing is written unless the SHA-256 of
-/// `old` is right. After a later failure some right bytes from the start of the new image are written. `old->close` is called before the function
-/// returns.
+/// Returns 0 after the last byte, or a negative errno: `-EUCLEAN` for a damaged delta, `-ESTALE` if
+/// `old` is another image than the delta is for, `-EOPNOTSUPP` for a delta that needs another
+/// version of this library, or what a function returned. Nothing is written unless the SHA-256 of
+/// `old` is right. After a later failure some right bytes from the start of the new image are
+/// written. `old->close` is called before the function returns.
 ///
 /// # Safety
 /// `old` and `delta` must be valid for a read, and their functions must be as described there.
@@ -128,7 +136,8 @@ pub unsafe extern "C" fn ferofs_delta_apply(
             return Err(Failure::new(libc::ENOMEM, &message));
         }
         if let Some(accept) = functions.accept {
-            // SAFETY: the caller promises that the function takes its context and a pointer that is valid during the call.
+            // SAFETY: the caller promises that the function takes its context and a pointer that is
+            // valid during the call.
             match unsafe { accept(functions.context, &raw const info) } {
                 0 => {}
                 errno => {

@@ -15,8 +15,8 @@ pub struct ferofs_image {
     pub(crate) image: Image,
 }
 
-/// Where the bytes of an image come from, if not from a file. The functions may be called from any thread that uses the image, from
-/// several at once.
+/// Where the bytes of an image come from, if not from a file. The functions may be called from any
+/// thread that uses the image, from several at once.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ferofs_source {
@@ -40,7 +40,8 @@ pub struct ferofs_source {
 /// A [`ferofs_source`] that is closed when it is dropped.
 pub(crate) struct Callbacks(pub(crate) ferofs_source);
 
-// SAFETY: whoever passes a `ferofs_source` promises that its functions may be called from any thread.
+// SAFETY: whoever passes a `ferofs_source` promises that its functions may be called from any
+// thread.
 unsafe impl Send for Callbacks {}
 // SAFETY: as above, from several threads at once.
 unsafe impl Sync for Callbacks {}
@@ -56,7 +57,8 @@ impl Source for Callbacks {
         if pos.checked_add(len).is_none_or(|end| end > self.0.size) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // SAFETY: the caller of `ferofs_open_source` promises that the function takes its context and a buffer of this length.
+        // SAFETY: the caller of `ferofs_open_source` promises that the function takes its context
+        // and a buffer of this length.
         match unsafe { read(self.0.context, pos, buf.as_mut_ptr().cast(), buf.len()) } {
             0 => Ok(()),
             errno => Err(errno_of(errno)),
@@ -73,8 +75,9 @@ impl Drop for Callbacks {
     }
 }
 
-/// Opens the image in a file or block device, `offset` bytes from its start. Returns 0 and sets `*image`, or returns a negative errno and
-/// sets `*image` to NULL: `-EISDIR` for a directory, `-EINVAL` for anything else that is neither a file nor a block device.
+/// Opens the image in a file or block device, `offset` bytes from its start. Returns 0 and sets
+/// `*image`, or returns a negative errno and sets `*image` to NULL: `-EISDIR` for a directory,
+/// `-EINVAL` for anything else that is neither a file nor a block device.
 ///
 /// # Safety
 /// `path` must be a string that ends with NUL, and `image` valid for a write.
@@ -107,11 +110,13 @@ pub unsafe extern "C" fn ferofs_open(
     })
 }
 
-/// Opens the image that `source` reads. Returns 0 and sets `*image`, or returns a negative errno and sets `*image` to NULL. The
-/// source is copied; its context must stay valid until `close` is called.
+/// Opens the image that `source` reads. Returns 0 and sets `*image`, or returns a negative errno
+/// and sets `*image` to NULL. The source is copied; its context must stay valid until `close` is
+/// called.
 ///
 /// # Safety
-/// `source` must be valid for a read, `image` for a write, and the functions of the source must be as described there.
+/// `source` must be valid for a read, `image` for a write, and the functions of the source must be
+/// as described there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferofs_open_source(
     source: *const ferofs_source,
@@ -137,11 +142,13 @@ fn opened(source: impl Source + 'static) -> Result<*mut ferofs_image, Failure> {
 /// Closes an image. NULL is allowed.
 ///
 /// # Safety
-/// `image` must be NULL or come from [`ferofs_open`] or [`ferofs_open_source`], and not be used afterwards.
+/// `image` must be NULL or come from [`ferofs_open`] or [`ferofs_open_source`], and not be used
+/// afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferofs_close(image: *mut ferofs_image) {
     if !image.is_null() {
-        // SAFETY: the caller promises that it is an image, which `opened` has boxed, and that this is its last use.
+        // SAFETY: the caller promises that it is an image, which `opened` has boxed, and that this
+        // is its last use.
         drop(unsafe { Box::from_raw(image) });
     }
 }

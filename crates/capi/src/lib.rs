@@ -1,5 +1,6 @@
-//! libferofs: reads EROFS images from C, and applies deltas. [`ferofs_open`] and [`ferofs_delta_apply`] are where a program starts;
-//! `include/ferofs.h` is generated from this crate.
+//! libferofs: reads EROFS images from C, and applies deltas. [`ferofs_open`] and
+//! [`ferofs_delta_apply`] are where a program starts; `include/ferofs.h` is generated from this
+//! crate.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | [`delta`] | applies exact deltas |
 //! | `status` | turns errors into negative errno values and messages |
 //!
-//! All `unsafe` code of the crate converts what C passes: each function says what its pointers must be.
+//! All `unsafe` code of the crate converts what C passes: each function says what its pointers must
+//! be.
 
 #![allow(non_camel_case_types, reason = "types are named as C programs expect")]
 

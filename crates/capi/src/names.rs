@@ -36,8 +36,8 @@ pub unsafe extern "C" fn ferofs_root(image: *const ferofs_image) -> u64 {
     unsafe { image_of(image) }.map_or(0, |image| image.superblock().root.get())
 }
 
-/// Sets `*nid` to the inode of a path from the root. If the path ends in a symbolic link, that one is followed if `follow` is not 0.
-/// Returns 0, or a negative errno.
+/// Sets `*nid` to the inode of a path from the root. If the path ends in a symbolic link, that one
+/// is followed if `follow` is not 0. Returns 0, or a negative errno.
 ///
 /// # Safety
 /// `image` must be an open image, `path` a string that ends with NUL, and `nid` valid for a write.
@@ -63,11 +63,14 @@ pub unsafe extern "C" fn ferofs_lookup(
     })
 }
 
-/// Sets `*entry` to the next name of directory `nid`. `*cookie` says where to continue; a program sets it to 0 before the first call, and
-/// does not change it between calls. Returns 1; 0 after the last name; or a negative errno. `.` and `..` are among the names.
+/// Sets `*entry` to the next name of directory `nid`. `*cookie` says where to continue; a program
+/// sets it to 0 before the first call, and does not change it between calls. Returns 1; 0 after the
+/// last name; or a negative errno, also for a name that no file can have, with a zero byte or a
+/// slash: no further name is returned then. `.` and `..` are among the names.
 ///
 /// # Safety
-/// `image` must be an open image, `cookie` valid for reads and writes, and `entry` valid for a write.
+/// `image` must be an open image, `cookie` valid for reads and writes, and `entry` valid for a
+/// write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferofs_readdir(
     image: *const ferofs_image,
@@ -101,8 +104,9 @@ pub unsafe extern "C" fn ferofs_readdir(
     })
 }
 
-/// Copies the target of symbolic link `nid` to `buffer`, without a NUL. Returns its length, or a negative errno: `-ERANGE` if it is longer
-/// than `size`, `-EINVAL` if the inode is no symbolic link. With a `size` of 0, only returns the length.
+/// Copies the target of symbolic link `nid` to `buffer`, without a NUL. Returns its length, or a
+/// negative errno: `-ERANGE` if it is longer than `size`, `-EINVAL` if the inode is no symbolic
+/// link. With a `size` of 0, only returns the length.
 ///
 /// # Safety
 /// `image` must be an open image, and `buffer` valid for a write of `size` bytes.
@@ -126,11 +130,13 @@ pub unsafe extern "C" fn ferofs_readlink(
     })
 }
 
-/// Copies the value of the extended attribute `name` of inode `nid` to `buffer`. Returns its length, or a negative errno: `-ENODATA` if
-/// there is none, `-ERANGE` if it is longer than `size`. With a `size` of 0, only returns the length.
+/// Copies the value of the extended attribute `name` of inode `nid` to `buffer`. Returns its
+/// length, or a negative errno: `-ENODATA` if there is none, `-ERANGE` if it is longer than `size`.
+/// With a `size` of 0, only returns the length.
 ///
 /// # Safety
-/// `image` must be an open image, `name` a string that ends with NUL, and `buffer` valid for a write of `size` bytes.
+/// `image` must be an open image, `name` a string that ends with NUL, and `buffer` valid for a
+/// write of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ferofs_getxattr(
     image: *const ferofs_image,
@@ -152,8 +158,9 @@ pub unsafe extern "C" fn ferofs_getxattr(
     })
 }
 
-/// Copies the names of all extended attributes of inode `nid` to `buffer`; each ends with NUL. Returns their length, or a negative errno:
-/// `-ERANGE` if it is above `size`. With a `size` of 0, only returns the length.
+/// Copies the names of all extended attributes of inode `nid` to `buffer`; each ends with NUL.
+/// Returns their length, or a negative errno: `-ERANGE` if it is above `size`. With a `size` of 0,
+/// only returns the length.
 ///
 /// # Safety
 /// `image` must be an open image, and `buffer` valid for a write of `size` bytes.
@@ -239,7 +246,7 @@ mod tests {
         let (source, file) = (dir.path().join("source"), dir.path().join("image"));
         std::fs::create_dir(&source).unwrap();
         std::fs::write(source.join("file"), "content").unwrap();
-        ferofs_build::build(&ferofs_build::Options::new(source), &file).unwrap();
+        ferofs_write::build(&ferofs_write::Options::new(source), &file).unwrap();
         let (result, image) = open(&file);
         assert_eq!(result, 0);
         let (mut nid, mut buffer) = (0, [0; 100]);

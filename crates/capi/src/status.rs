@@ -25,6 +25,7 @@ fn errno_of_io(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(match error.kind() {
         io::ErrorKind::NotFound => libc::ENOENT,
         io::ErrorKind::PermissionDenied => libc::EACCES,
+        io::ErrorKind::OutOfMemory => libc::ENOMEM,
         _ => libc::EIO,
     })
 }
@@ -68,13 +69,15 @@ impl From<Error> for Failure {
 
 thread_local!(static MESSAGE: RefCell<CString> = RefCell::default());
 
-/// Why the last call of this thread that failed did so, as one line of text. It is valid until the next call of this thread.
+/// Why the last call of this thread that failed did so, as one line of text. It is valid until the
+/// next call of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ferofs_error_message() -> *const c_char {
     MESSAGE.with_borrow(|message| message.as_ptr())
 }
 
-/// Runs `call`; returns its result, or the negative errno of its failure. A panic, which would be a defect of this library, is EIO.
+/// Runs `call`; returns its result, or the negative errno of its failure. A panic, which would be a
+/// defect of this library, is EIO.
 pub(crate) fn run(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
     // After a panic the image may be used again: its locks take no harm from one.
     let result = catch_unwind(AssertUnwindSafe(call));

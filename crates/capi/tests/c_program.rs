@@ -1,4 +1,5 @@
-//! Compiles the example in C against the installed library, and compares what it prints with what the Rust library reads.
+//! Compiles the example in C against the installed library, and compares what it prints with what
+//! the Rust library reads.
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::fmt::Write as _;
@@ -16,9 +17,9 @@ fn image(dir: &Path) -> PathBuf {
     let (source, image) = (dir.join("source"), dir.join("image"));
     std::fs::create_dir(&source).unwrap();
     tree::create(&source, &tree::Options::small()).unwrap();
-    let mut options = ferofs_build::Options::new(source);
-    options.data.compression = Some(ferofs_build::Compression::lz4(0).unwrap());
-    ferofs_build::build(&options, &image).unwrap();
+    let mut options = ferofs_write::Options::new(source);
+    options.data.compression = Some(ferofs_write::Compression::lz4(0).unwrap());
+    ferofs_write::build(&options, &image).unwrap();
     image
 }
 
@@ -73,9 +74,7 @@ fn list(image: &Image, path: &[u8], dir: ferofs_read::Nid, out: &mut Vec<u8>) {
 
 #[test]
 fn a_program_in_c_reads_all_of_an_image() {
-    let (Some(cc), Some(pkg_config)) =
-        (need::tool("cc", "the library for C"), need::tool("pkg-config", "the library for C"))
-    else {
+    let (Some(cc), Some(pkg_config)) = (need::tool("cc"), need::tool("pkg-config")) else {
         return;
     };
     let dir = scratch::scratch();
@@ -83,7 +82,6 @@ fn a_program_in_c_reads_all_of_an_image() {
     let flags = Run::new(pkg_config)
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
         .args(["--cflags", "--libs", "ferofs"])
-        .run()
         .success();
     let flags = String::from_utf8(flags.stdout).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/list.c");
@@ -91,7 +89,7 @@ fn a_program_in_c_reads_all_of_an_image() {
         let warnings =
             ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"];
         let run = Run::new(&cc).args(warnings).arg("-o").arg(program).arg(&source).args(libraries);
-        run.run().success();
+        run.success();
     };
     let shared = dir.path().join("shared");
     compile(&shared, &flags.split_whitespace().collect::<Vec<_>>());
@@ -109,36 +107,35 @@ fn a_program_in_c_reads_all_of_an_image() {
     let expected = [listed.as_slice(), message, &listed].concat();
     let lib = prefix.join("lib");
     for program in [&shared, &fixed] {
-        let printed =
-            Run::new(program).env("LD_LIBRARY_PATH", &lib).arg(&image).run().success().stdout;
+        let printed = Run::new(program).env("LD_LIBRARY_PATH", &lib).arg(&image).success().stdout;
         assert!(printed == expected, "{}", String::from_utf8_lossy(&printed));
     }
     let broken = Run::new(&fixed).arg("/dev/null").run();
     assert_eq!(broken.code, 1);
     assert!(broken.stderr.contains("/dev/null: "), "{}", broken.stderr);
-    if let Some(valgrind) = need::tool("valgrind", "memory errors of the library for C") {
+    if let Some(valgrind) = need::tool("valgrind") {
         let options =
             ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
-        let run = Run::new(valgrind).args(options).arg(&fixed).arg(&image).run().success();
+        let run = Run::new(valgrind).args(options).arg(&fixed).arg(&image).success();
         assert!(run.stdout == expected && run.stderr.is_empty(), "{}", run.stderr);
     }
 }
 
 /// Calls `then` with a loop device of `file`, as root.
 fn with_device(file: &Path, then: impl FnOnce(&Path)) {
-    if !need::root("a loop device") {
+    if !need::root() {
         return;
     }
-    let Some(losetup) = need::tool("losetup", "a loop device") else { return };
-    let attached = Run::new(&losetup).args(["--find", "--show"]).arg(file).run().success();
+    let Some(losetup) = need::tool("losetup") else { return };
+    let attached = Run::new(&losetup).args(["--find", "--show"]).arg(file).success();
     let device = PathBuf::from(String::from_utf8(attached.stdout).unwrap().trim());
     then(&device);
-    Run::new(&losetup).arg("-d").arg(device).run().success();
+    Run::new(&losetup).arg("-d").arg(device).success();
 }
 
 #[test]
 fn a_program_in_c_applies_a_delta() {
-    let Some(cc) = need::tool("cc", "the library for C") else { return };
+    let Some(cc) = need::tool("cc") else { return };
     let dir = scratch::scratch();
     let prefix = install(dir.path());
     let [old, new, delta, out, program] =
@@ -147,20 +144,20 @@ fn a_program_in_c_applies_a_delta() {
     let flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-I"];
     let compile =
         Run::new(cc).args(flags).arg(prefix.join("include")).arg(&source).arg("-o").arg(&program);
-    compile.arg(prefix.join("lib/libferofs.a")).args(["-lpthread", "-ldl", "-lm"]).run().success();
+    compile.arg(prefix.join("lib/libferofs.a")).args(["-lpthread", "-ldl", "-lm"]).success();
 
     let mut content: Vec<u8> =
         (0..700_000_u32).map(|at| (at / 7 % 251 * (at % 13)) as u8).collect();
     for path in [&old, &new] {
-        let mut builder = ferofs_build::Builder::new();
-        builder.options().data.compression = Some(ferofs_build::Compression::lz4(0).unwrap());
-        let attributes = ferofs_build::Attributes::default();
-        builder.file("file", ferofs_build::Content::bytes(content.clone()), attributes);
+        let mut builder = ferofs_write::Builder::new();
+        builder.options().data.compression = Some(ferofs_write::Compression::lz4(0).unwrap());
+        let attributes = ferofs_write::Attributes::default();
+        builder.file("file", ferofs_write::Content::bytes(content.clone()), attributes);
         builder.build(path).unwrap();
         content[300_000..].rotate_left(5);
     }
-    let options = ferofs_build::incremental::DeltaOptions::default();
-    ferofs_build::incremental::create_delta(&old, &new, &options, &delta).unwrap();
+    let options = ferofs_write::incremental::DeltaOptions::default();
+    ferofs_write::incremental::create_delta(&old, &new, &options, &delta).unwrap();
     let bytes = std::fs::read(&delta).unwrap();
     let opened = ferofs_patch::Delta::read(&bytes[..]).unwrap();
     let (digest, memory) = (Hex(&opened.digest()).to_string(), opened.header().memory);
@@ -213,11 +210,11 @@ fn a_program_in_c_applies_a_delta() {
         });
     });
     let _ = std::fs::remove_file(&out);
-    if let Some(valgrind) = need::tool("valgrind", "memory errors of the library for C") {
+    if let Some(valgrind) = need::tool("valgrind") {
         let options =
             ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
         let run = Run::new(valgrind).args(options).arg(&program).arg(&old).arg(&out).arg("0");
-        run.input(std::fs::File::open(&delta).unwrap()).run().success();
+        run.input(std::fs::File::open(&delta).unwrap()).success();
         assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
     }
     // A failed write gives the errno of the program's function.
@@ -228,7 +225,7 @@ fn a_program_in_c_applies_a_delta() {
 
 #[test]
 fn the_program_of_the_guide_prints_a_file() {
-    let Some(cc) = need::tool("cc", "the library for C") else { return };
+    let Some(cc) = need::tool("cc") else { return };
     let dir = scratch::scratch();
     let prefix = install(dir.path());
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/programs.md");
@@ -239,12 +236,12 @@ fn the_program_of_the_guide_prints_a_file() {
     let flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-I"];
     let compile =
         Run::new(cc).args(flags).arg(prefix.join("include")).arg(&source).arg("-o").arg(&program);
-    compile.arg(prefix.join("lib/libferofs.a")).args(["-lpthread", "-ldl", "-lm"]).run().success();
-    let mut builder = ferofs_build::Builder::new();
-    let attributes = ferofs_build::Attributes::default();
-    builder.file("etc/hostname", ferofs_build::Content::bytes("example\n"), attributes);
+    compile.arg(prefix.join("lib/libferofs.a")).args(["-lpthread", "-ldl", "-lm"]).success();
+    let mut builder = ferofs_write::Builder::new();
+    let attributes = ferofs_write::Attributes::default();
+    builder.file("etc/hostname", ferofs_write::Content::bytes("example\n"), attributes);
     builder.build(&image).unwrap();
-    assert_eq!(Run::new(&program).arg(&image).run().success().stdout, b"example\n");
+    assert_eq!(Run::new(&program).arg(&image).success().stdout, b"example\n");
     let missing = Run::new(&program).arg(dir.path().join("missing")).run();
     assert!(missing.code == 1 && missing.stderr.contains("No such file"), "{}", missing.stderr);
 }

@@ -2,11 +2,7 @@
 
 pub(crate) mod byte_size;
 #[cfg(target_os = "linux")]
-pub(crate) mod compression;
-#[cfg(target_os = "linux")]
 pub(crate) mod exclude;
-#[cfg(target_os = "linux")]
-pub(crate) mod features;
 #[cfg(target_os = "linux")]
 pub(crate) mod hidden;
 pub(crate) mod image;
@@ -18,6 +14,8 @@ pub(crate) mod outputs;
 pub(crate) mod overwrite;
 pub(crate) mod seal;
 #[cfg(target_os = "linux")]
+pub(crate) mod settings;
+#[cfg(target_os = "linux")]
 pub(crate) mod signature;
 
 use std::ffi::OsString;
@@ -25,7 +23,8 @@ use std::num::NonZeroUsize;
 
 use clap::{Arg, ArgAction, Command};
 
-/// The groups of options that follow a command's own options in its help, beside those of servers and of output.
+/// The groups of options that follow a command's own options in its help, beside those of servers
+/// and of output.
 pub(crate) const SOURCES: &str = "Sources";
 pub(crate) const IMAGE: &str = "Image";
 
@@ -53,18 +52,23 @@ pub(crate) fn with_short_help(args: &[OsString]) -> Vec<OsString> {
     args
 }
 
-/// Whether these arguments may show help. Otherwise its examples, which take a millisecond, are not made.
+/// Whether these arguments may show help. Otherwise its examples, which take a millisecond, are not
+/// made.
 pub(crate) fn may_show_help(args: &[OsString]) -> bool {
     let asks = |arg: &[u8]| arg == b"help" || arg.starts_with(b"-") && arg.contains(&b'h');
     args.len() < 3 || args.iter().any(|arg| asks(arg.as_encoded_bytes()))
 }
 
-/// The number of threads that an option asks for, or that this machine has processors.
+/// The number of threads that an option asks for, or that this machine has processors, as far as
+/// memory allows.
 pub(crate) fn threads(option: Option<NonZeroUsize>) -> usize {
-    option.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+    /// Bytes of the buffers of a thread that hashes.
+    const BUFFERS: u64 = 2 << 20;
+    ferofs_threads::fitting_workers(option, BUFFERS)
 }
 
-/// Lets the values of options begin with a minus sign: the message about `-b -1` then names the option and what it takes.
+/// Lets the values of options begin with a minus sign: the message about `-b -1` then names the
+/// option and what it takes.
 pub(crate) fn with_negative_values(command: Command) -> Command {
     let takes_one = |arg: &Arg| {
         let is_optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);

@@ -1,7 +1,5 @@
 //! The subcommands of `ferofs`, one module each.
 
-#[cfg(target_os = "linux")]
-pub(crate) mod build;
 mod cat;
 pub(crate) mod check;
 #[cfg(target_os = "linux")]
@@ -21,6 +19,7 @@ pub(crate) mod extract;
 mod inspect;
 #[cfg(target_os = "linux")]
 mod links;
+pub(crate) mod linux;
 pub(crate) mod ls;
 #[cfg(target_os = "linux")]
 mod manual;
@@ -33,6 +32,8 @@ mod paths;
 pub(crate) mod tips;
 #[cfg(target_os = "linux")]
 mod verity;
+#[cfg(target_os = "linux")]
+pub(crate) mod write;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -75,7 +76,8 @@ pub(crate) struct Cli {
     )]
     color: color::When,
 
-    /// Make warnings errors: for example, a pattern that matches nothing ends the command, and no image is written
+    /// Make warnings errors: for example, a pattern that matches nothing ends the command, and no
+    /// image is written
     #[arg(long, global = true, hide_short_help = true, help_heading = OUTPUT)]
     pub(crate) strict: bool,
 }
@@ -83,7 +85,7 @@ pub(crate) struct Cli {
 #[cfg(target_os = "linux")]
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    Build(Box<build::Args>),
+    Build(Box<write::Args>),
     Check(check::Args),
     Diff(diff::Args),
     Inspect(inspect::Args),
@@ -108,7 +110,8 @@ pub(crate) enum Command {
     Man(manual::ManArgs),
 }
 
-/// The definitions of the command lines of other names of the program, each with the section of its manual page.
+/// The definitions of the command lines of other names of the program, each with the section of its
+/// manual page.
 #[cfg(target_os = "linux")]
 pub(crate) type OtherNames = fn() -> Vec<(clap::Command, &'static str)>;
 
@@ -116,7 +119,7 @@ pub(crate) type OtherNames = fn() -> Vec<(clap::Command, &'static str)>;
 #[cfg(target_os = "linux")]
 pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
     match command {
-        Command::Build(args) => build::run(&args),
+        Command::Build(args) => write::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Inspect(args) => inspect::run(&args),

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io::{self, Write as _};
+use std::num::{IntErrorKind, ParseIntError};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::escape::Escaped;
+use ferofs::read::error::Corruption;
 
 use crate::print::output::{is_strict, message};
 
@@ -15,23 +17,26 @@ use crate::print::output::{is_strict, message};
 pub(crate) const FAILURE: u8 = 1;
 
 /// Wrong usage.
-const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 
 /// Standard output could not be written.
 pub(crate) const OUTPUT_FAILURE: u8 = 2;
 
-/// The exit code that a shell gives to a program that SIGPIPE ended: the reader of its output, for example `head`, closed
-/// the pipe.
+/// The exit code that a shell gives to a program that SIGPIPE ended: the reader of its output, for
+/// example `head`, closed the pipe.
 const BROKEN_PIPE: u8 = 128 + 13;
 
 /// A defect of this program: a thread panicked. Rust programs use the same code.
 pub(crate) const INTERNAL_ERROR: u8 = 101;
 
+/// The system refused memory, whatever the command; an operational error, as fsck(8) defines it.
+pub(crate) const OUT_OF_MEMORY: u8 = 8;
+
 /// The exit code that a shell gives to a program that SIGINT ended.
 pub(crate) const INTERRUPTED: i32 = 128 + 2;
 
 /// Wrong usage, as fsck(8) defines it.
-const FSCK_USAGE: u8 = 16;
+pub(crate) const FSCK_USAGE: u8 = 16;
 
 /// Prints a usage error or the help, and returns the exit code that fsck(8) defines for it.
 pub(crate) fn print_usage_as_fsck(error: &clap::Error) -> u8 {
@@ -41,8 +46,25 @@ pub(crate) fn print_usage_as_fsck(error: &clap::Error) -> u8 {
 /// Prints a usage error, whose exit code is `code`, or the help.
 pub(crate) fn print_usage(error: &clap::Error, code: u8) -> u8 {
     // An error here cannot be reported: standard error is the stream for reports.
-    let _ = error.print();
+    let _ = match invalid_number(error) {
+        Some((text, better)) => {
+            let line = error.render().to_string().replace(&text, better);
+            io::stderr().write_all(line.as_bytes())
+        }
+        None => error.print(),
+    };
     if error.use_stderr() { code } else { 0 }
+}
+
+/// The text of Rust about a value that must be a number, and what says what is expected.
+fn invalid_number(error: &clap::Error) -> Option<(String, &'static str)> {
+    let number = std::error::Error::source(error)?.downcast_ref::<ParseIntError>()?;
+    let better = match number.kind() {
+        IntErrorKind::Zero => "must be 1 or more",
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "the number is too large",
+        _ => "not a whole number, for example 4",
+    };
+    Some((number.to_string(), better))
 }
 
 /// Why a command failed: the file that it concerns, the reason, and the exit code.
@@ -53,6 +75,7 @@ pub(crate) struct Failure {
     /// What to do about it.
     hint: Option<String>,
     code: u8,
+    is_usage: bool,
 }
 
 /// The result of a command: its exit code, or the failure.
@@ -70,17 +93,30 @@ pub(crate) fn warn(text: impl std::fmt::Display) -> Result<(), Failure> {
 impl Failure {
     /// A failure concerning `subject`, usually an image.
     pub(crate) fn about(subject: &Path, reason: impl Into<Box<dyn std::error::Error>>) -> Self {
-        Self { subject: Some(subject.to_owned()), reason: reason.into(), hint: None, code: FAILURE }
+        Self {
+            subject: Some(subject.to_owned()),
+            reason: reason.into(),
+            hint: None,
+            code: FAILURE,
+            is_usage: false,
+        }
     }
 
     /// A failure whose reason already names the file.
     pub(crate) fn without_subject(reason: impl Into<ferofs::Error>) -> Self {
-        Self { subject: None, reason: reason.into().into(), hint: None, code: FAILURE }
+        Self {
+            subject: None,
+            reason: reason.into().into(),
+            hint: None,
+            code: FAILURE,
+            is_usage: false,
+        }
     }
 
-    /// A failure whose reason, of another kind than those of images, already names what it concerns.
+    /// A failure whose reason, of another kind than those of images, already names what it
+    /// concerns.
     pub(crate) fn complete(reason: impl Into<Box<dyn std::error::Error>>) -> Self {
-        Self { subject: None, reason: reason.into(), hint: None, code: FAILURE }
+        Self { subject: None, reason: reason.into(), hint: None, code: FAILURE, is_usage: false }
     }
 
     /// The same failure with another exit code.
@@ -95,22 +131,51 @@ impl Failure {
 
     /// Whether the image is damaged, as opposed to a failure of the system or a wrong argument.
     pub(crate) fn is_damage(&self) -> bool {
-        let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();
-        let corruption = self
-            .reason
-            .downcast_ref::<ferofs::Error>()
-            .map_or_else(read, ferofs::Error::corruption);
-        corruption.is_some()
+        self.corruption().is_some() || self.is_unverified()
+    }
+
+    /// Whether the image does not agree with its root hash.
+    fn is_unverified(&self) -> bool {
+        use ferofs::verity::{Error, IntegrityError};
+        let cause = self.reason.downcast_ref::<ferofs::Error>();
+        matches!(cause, Some(ferofs::Error::Verity(Error::Integrity(_) | Error::Short { .. })))
+            || self
+                .system_errors()
+                .any(|error| error.get_ref().is_some_and(|e| e.is::<IntegrityError>()))
     }
 
     /// Whether the file has no EROFS image at the place that was read.
     pub(crate) fn is_no_image(&self) -> bool {
+        self.corruption().is_some_and(|corruption| corruption.is_no_image())
+    }
+
+    fn corruption(&self) -> Option<&Corruption> {
         let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();
-        let corruption = self
-            .reason
-            .downcast_ref::<ferofs::Error>()
-            .map_or_else(read, ferofs::Error::corruption);
-        corruption.is_some_and(|corruption| corruption.is_no_image())
+        self.reason.downcast_ref::<ferofs::Error>().map_or_else(read, ferofs::Error::corruption)
+    }
+
+    /// A failure because of an option's value, or of options that exclude each other.
+    pub(crate) fn usage(subject: &Path, reason: impl Into<Box<dyn std::error::Error>>) -> Self {
+        Self { is_usage: true, ..Self::about(subject, reason) }
+    }
+
+    /// Whether the library refused an option, or this program did.
+    pub(crate) fn is_usage(&self) -> bool {
+        use ferofs::{Error, build, read};
+        self.is_usage
+            || matches!(
+                self.reason.downcast_ref(),
+                Some(
+                    Error::Build(build::Error::Option { .. })
+                        | Error::Read(read::Error::Option { .. })
+                )
+            )
+    }
+
+    /// The same failure with the exit code for wrong usage if it is one. The other names of the
+    /// program have codes of their own.
+    pub(crate) fn with_usage_code(self) -> Self {
+        if self.is_usage() && self.code == FAILURE { self.with_code(USAGE) } else { self }
     }
 
     /// The same failure with `hint` after its reason.
@@ -122,17 +187,19 @@ impl Failure {
     #[cfg(target_os = "linux")]
     fn is_static_program(&self) -> bool {
         let cause = self.reason.downcast_ref::<ferofs::Error>();
-        matches!(
-            cause,
-            Some(ferofs::Error::Build(
-                ferofs::build::Error::StaticProgram | ferofs::build::Error::PreloadLost
-            ))
-        )
+        matches!(cause, Some(ferofs::Error::Preload(_)))
     }
 
     /// Whether the reader of the output closed the pipe.
     fn is_broken_pipe(&self) -> bool {
         self.system_errors().any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.system_errors().any(|error| {
+            error.kind() == io::ErrorKind::OutOfMemory
+                || error.get_ref().is_some_and(|cause| lacks_memory(&cause.to_string()))
+        })
     }
 
     /// Whether the process has as many open files as it may have.
@@ -169,7 +236,7 @@ impl From<io::Error> for Failure {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
         );
         let subject = is_full.then(|| PathBuf::from("standard output"));
-        Self { subject, reason: error.into(), hint: None, code: OUTPUT_FAILURE }
+        Self { subject, reason: error.into(), hint: None, code: OUTPUT_FAILURE, is_usage: false }
     }
 }
 
@@ -196,41 +263,80 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Adds the subject to a library error.
+/// Turns a library error into a failure.
 pub(crate) trait About<T> {
-    /// Turns an error into a failure concerning `subject`.
+    /// Adds the subject.
     fn about(self, subject: &Path) -> Result<T, Failure>;
+    /// See [`Failure::without_subject`].
+    fn without_subject(self) -> Result<T, Failure>;
 }
 
 impl<T, E: Into<ferofs::Error>> About<T> for Result<T, E> {
     fn about(self, subject: &Path) -> Result<T, Failure> {
         self.map_err(|error| Failure::about(subject, error.into()))
     }
+
+    fn without_subject(self) -> Result<T, Failure> {
+        self.map_err(Failure::without_subject)
+    }
 }
 
-/// Runs a command. A panic on any of its threads prints one line, and ends it with [`INTERNAL_ERROR`].
+/// Turns an error of any kind into a failure.
+pub(crate) trait Concerning<T> {
+    /// See [`Failure::about`].
+    fn concerning(self, subject: &Path) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<Box<dyn std::error::Error>>> Concerning<T> for Result<T, E> {
+    fn concerning(self, subject: &Path) -> Result<T, Failure> {
+        self.map_err(|error| Failure::about(subject, error))
+    }
+}
+
+/// Whether this is what the crates of Zstandard, LZMA and DEFLATE say without memory.
+fn lacks_memory(message: &str) -> bool {
+    let texts = [
+        "enough memory",
+        "allocate memory",
+        "could not allocate",
+        "out of memory",
+        "null pointer when",
+    ];
+    texts.iter().any(|text| message.contains(text))
+}
+
+/// Runs a command. A panic on any of its threads prints one line, and ends it with
+/// [`INTERNAL_ERROR`], or with [`OUT_OF_MEMORY`] if a library panics because it has none.
 pub(crate) fn catch_panics(command: impl FnOnce() -> ExitCode) -> ExitCode {
-    // A thread that waits for a panicked thread may panic too: only the first panic shows the cause.
+    // A thread that waits for a panicked thread may panic too: only the first panic shows the
+    // cause.
     static REPORTED: AtomicBool = AtomicBool::new(false);
     panic::set_hook(Box::new(|info| {
         if !REPORTED.swap(true, Ordering::Relaxed) {
+            let (code, line) = reported(info);
             // Not `eprintln`, which panics when standard error is closed.
-            let _ = writeln!(io::stderr(), "ferofs: {}", internal_error(info));
+            let _ = writeln!(io::stderr(), "ferofs: {line}");
+            if code == OUT_OF_MEMORY {
+                // Unwinding needs memory, too, and would abort.
+                std::process::exit(code.into());
+            }
         }
     }));
     // After a panic, no data of the command is used.
     panic::catch_unwind(AssertUnwindSafe(command)).unwrap_or(ExitCode::from(INTERNAL_ERROR))
 }
 
-/// The line that reports a panic: its place in the source, and its message.
-fn internal_error(info: &PanicHookInfo<'_>) -> String {
+/// The exit code of a panic, and the line that reports it: its place in the source, and its
+/// message.
+fn reported(info: &PanicHookInfo<'_>) -> (u8, String) {
     let payload = info.payload();
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let message = text.unwrap_or("no message").lines().collect::<Vec<_>>().join(" ");
     match info.location() {
-        Some(place) => format!("internal error: {place}: {message}"),
-        None => format!("internal error: {message}"),
+        _ if lacks_memory(&message) => (OUT_OF_MEMORY, format!("out of memory: {message}")),
+        Some(place) => (INTERNAL_ERROR, format!("internal error: {place}: {message}")),
+        None => (INTERNAL_ERROR, format!("internal error: {message}")),
     }
 }
 
@@ -241,7 +347,12 @@ pub(crate) fn finish(outcome: Outcome) -> ExitCode {
         Err(failure) if failure.is_broken_pipe() => BROKEN_PIPE.into(),
         Err(failure) => {
             message!("{failure}");
-            if failure.is_static_program() { USAGE } else { failure.code }.into()
+            match (failure.is_static_program(), failure.is_out_of_memory()) {
+                (true, _) => USAGE,
+                (_, true) => OUT_OF_MEMORY,
+                _ => failure.code,
+            }
+            .into()
         }
     }
 }
@@ -263,6 +374,20 @@ mod tests {
             format!("{:?}", catch_panics(|| ExitCode::SUCCESS)),
             format!("{:?}", ExitCode::SUCCESS)
         );
+    }
+
+    #[test]
+    fn an_error_of_memory_below_others_is_found() {
+        use ferofs::patch::ApplyError;
+        let is_found = |reason: io::Error| {
+            let cause = Box::new(ApplyError::io_unnamed("compress", reason));
+            let error = ApplyError::Unfinished { cause, image: ferofs::AfterFailure::Unchanged };
+            Failure::without_subject(error).is_out_of_memory()
+        };
+        assert!(
+            is_found(io::ErrorKind::OutOfMemory.into()) && !is_found(io::Error::other("corrupt"))
+        );
+        assert!(is_found(io::Error::other("Allocation error : not enough memory")));
     }
 
     #[test]

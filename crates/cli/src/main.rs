@@ -1,10 +1,10 @@
 //! The `ferofs` command: build, mount, check, extract, inspect and patch EROFS images.
 //!
-//! The name of the program selects the command line: `ferofs` has subcommands (`cmd/`, one module each), and the names of
-//! erofs-utils have the options of erofs-utils (`compat/`). Each command returns an exit code or an [`exit::Failure`],
-//! which becomes one line on standard error.
+//! The name of the program selects the command line: `ferofs` has subcommands (`cmd/`, one module
+//! each), and the names of erofs-utils have the options of erofs-utils (`compat/`). Each command
+//! returns an exit code or an [`exit::Failure`], which becomes one line on standard error.
 
-// Only `cmd::mount::loop_device` and `cmd::mount::daemon::keeper::fork` allow it.
+// Only `loop_device`, `passed_device` and `daemon::keeper::fork` in `cmd::mount` allow it.
 #![deny(unsafe_code)]
 // Other systems have the commands that read images; the others use more of the modules.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, unused_macros))]
@@ -25,6 +25,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: ferofs_threads::ReportingAllocator =
+    ferofs_threads::ReportingAllocator { program: "ferofs", code: exit::OUT_OF_MEMORY };
+
 fn main() -> ExitCode {
     exit::catch_panics(run)
 }
@@ -42,23 +47,44 @@ fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
 
 #[cfg(target_os = "linux")]
 fn run() -> ExitCode {
+    ferofs_threads::reserve_less_if_limited();
     signals::report_file_size_limit();
     let args: Vec<OsString> = args::hidden::args();
     let program = args.first().and_then(|name| compat::find_program(name));
     exit::finish(match program {
-        Some(run) => run(&args),
+        Some((run, mounts)) => {
+            limit_memory((!mounts).then_some(0));
+            run(&args)
+        }
         None if compat::is_mount_helper(&args) => compat::run_mount_helper(&args),
         None => match parse(&args) {
             Ok(cli) => {
                 print::output::set_strict(cli.strict);
-                cmd::run(cli.command, compat::definitions)
+                limit_memory(match &cli.command {
+                    cmd::Command::Mount(_) | cmd::Command::UnmountHelper(_) => None,
+                    // Compressors with large tables, of which most content uses 60 to 70 percent.
+                    cmd::Command::Patch(_) => Some(25),
+                    cmd::Command::Delta(args) if args.is_apply() => Some(25),
+                    _ => Some(0),
+                });
+                cmd::run(cli.command, compat::definitions).map_err(exit::Failure::with_usage_code)
             }
             Err(error) if args.get(1).is_some_and(|command| command == "check") => {
                 Ok(exit::print_usage_as_fsck(&error))
             }
-            Err(error) => error.exit(),
+            Err(error) => Ok(exit::print_usage(&error, exit::USAGE)),
         },
     })
+}
+
+/// Lets the kernel refuse memory that the cgroup does not have: a process that is killed says
+/// nothing. Not for mounts, which last: the limit of their cgroup can change.
+#[cfg(target_os = "linux")]
+fn limit_memory(unused: Option<u64>) {
+    if let Some(unused) = unused {
+        ferofs_threads::refuse_memory_beyond_cgroup(unused);
+        ferofs_threads::reserve_less_if_limited();
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -67,11 +93,11 @@ fn run() -> ExitCode {
     exit::finish(match parse(&args) {
         Ok(cli) => {
             print::output::set_strict(cli.strict);
-            cmd::run(cli.command)
+            cmd::run(cli.command).map_err(exit::Failure::with_usage_code)
         }
         Err(error) if args.get(1).is_some_and(|command| command == "check") => {
             Ok(exit::print_usage_as_fsck(&error))
         }
-        Err(error) => error.exit(),
+        Err(error) => Ok(exit::print_usage(&error, exit::USAGE)),
     })
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 use ferofs::escape::Escaped;
 use ferofs::read::names::bytes_of;
 
-/// A path in an image, with a leading slash. Names in a hostile image may contain control sequences of a terminal; they are escaped.
+/// A path in an image, with a leading slash. Names in a hostile image may contain control sequences
+/// of a terminal; they are escaped.
 pub(crate) fn shown(path: &Path) -> String {
     format!("/{}", Escaped::path(path))
 }

@@ -1,6 +1,8 @@
-//! Images on servers: everything of the command that needs `ferofs-remote`. Built with the feature `remote` only.
+//! Images on servers: everything of the command that needs `ferofs-serve`. Built with the feature
+//! `remote` only.
 //!
-//! [`ImageArgs::open_remote`] opens such an image for any command, [`mount`] mounts it, and the other modules are subcommands and what they share.
+//! [`ImageArgs::open_remote`] opens such an image for any command, [`mount`] mounts it, and the
+//! other modules are subcommands and what they share.
 
 pub(crate) mod args;
 mod cache;
@@ -58,7 +60,7 @@ impl ImageArgs {
     fn check_remote(&self) -> Result<(), Failure> {
         if self.offset != 0 || self.seal.hash_file.is_some() {
             let reason = "an image on a server has neither --offset nor --hash-file";
-            return Err(Failure::about(&self.path, reason));
+            return Err(Failure::usage(&self.path, reason));
         }
         Ok(())
     }
@@ -69,7 +71,7 @@ impl ImageArgs {
     }
 }
 
-/// What `ferofs-remote` opens: the bytes, and whether it verifies them.
+/// What `ferofs-serve` opens: the bytes, and whether it verifies them.
 impl From<(Arc<dyn Source>, bool)> for ImageSource {
     fn from((bytes, is_verified): (Arc<dyn Source>, bool)) -> Self {
         Self { bytes, seal: None, has_end_to_check: is_verified }

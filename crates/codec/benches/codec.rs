@@ -1,7 +1,9 @@
-//! The codecs beside liblz4 called once per cluster, and beside plain bisection, on real files: one table, one run.
+//! The codecs beside liblz4 called once per cluster, and beside plain bisection, on real files: one
+//! table, one run.
 //!
-//! `cargo bench -p ferofs-codec -- [--only NAME] [--mib N] [FILE]...`; without files: binaries, documentation and kernel
-//! source of this machine. Times are the thread's CPU time, the least of the turns, ours and theirs by turns.
+//! `cargo bench -p ferofs-codec --features liblz4-encode -- [--only NAME] [--mib N] [FILE]...`; without files: binaries,
+//! documentation and kernel source of this machine. Times are the thread's CPU time, the least of
+//! the turns, ours and theirs by turns.
 #![allow(unsafe_code, missing_docs, clippy::expect_used, clippy::type_complexity)]
 
 use std::ffi::{c_char, c_int};
@@ -9,10 +11,10 @@ use std::hint::black_box;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-// Only links the library, whose functions are declared below: it does not declare all of them.
+// Only links the library, whose decoder is declared below.
 use lz4_sys as _;
 
-use ferofs_codec::{Algorithm, Compressor, Decoder, Fit, Params, Portion, compressor};
+use ferofs_codec::{Algorithm, Compressor, Decoder, Fit, LIBLZ4, Params, Portion, compressor};
 use rustix::time::{ClockId, clock_gettime};
 use zstd_safe::CParameter;
 
@@ -21,21 +23,6 @@ const WINDOW: usize = 1 << 20;
 const TURNS: usize = 3;
 
 unsafe extern "C" {
-    fn LZ4_compress_destSize(
-        src: *const c_char,
-        dst: *mut c_char,
-        len: *mut c_int,
-        target: c_int,
-    ) -> c_int;
-    fn LZ4_compress_HC_destSize(
-        state: *mut u8,
-        src: *const c_char,
-        dst: *mut c_char,
-        len: *mut c_int,
-        target: c_int,
-        level: c_int,
-    ) -> c_int;
-    fn LZ4_sizeofStateHC() -> c_int;
     fn LZ4_decompress_safe(
         src: *const c_char,
         dst: *mut c_char,
@@ -84,8 +71,8 @@ fn pass(src: &[u8], size: usize, encode: &mut Cluster<'_>) -> Pass {
     out
 }
 
-/// Linux's rule (and liblz4's), whatever the content: between the last decoded byte and the end of its page there must be
-/// room for what the decoder copies too much.
+/// Linux's rule (and liblz4's), whatever the content: between the last decoded byte and the end of
+/// its page there must be room for what the decoder copies too much.
 fn linux_decodes_in_place(pos: usize, consumed: usize, produced: usize) -> bool {
     let end = pos + consumed;
     end.next_multiple_of(BLOCK) - end >= (produced >> 8) + 32
@@ -102,31 +89,10 @@ fn pays(consumed: usize, produced: usize, size: usize, at_end: bool) -> Option<(
 }
 
 fn liblz4(level: u8) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> {
-    // SAFETY: a query without arguments.
-    let words = unsafe { LZ4_sizeofStateHC() } as usize / 8 + 1;
-    let mut state = vec![0u64; words];
-    move |src, pos, dst| {
-        let rest = &src[pos..src.len().min(pos + WINDOW.max(4 * dst.len()))];
-        let (mut len, from, to) =
-            (rest.len() as c_int, rest.as_ptr().cast(), dst.as_mut_ptr().cast());
-        let target = dst.len() as c_int;
-        let produced = match level {
-            // SAFETY: the pointers cover `len` and `target` bytes.
-            0 => unsafe { LZ4_compress_destSize(from, to, &raw mut len, target) },
-            // SAFETY: as above; the state is as large as liblz4 asks for, and aligned to eight bytes.
-            _ => unsafe {
-                LZ4_compress_HC_destSize(
-                    state.as_mut_ptr().cast(),
-                    from,
-                    to,
-                    &raw mut len,
-                    target,
-                    level.into(),
-                )
-            },
-        };
-        pays(len as usize, produced as usize, dst.len(), pos + len as usize == src.len())
-    }
+    let fast = Params::new(Algorithm::Lz4, None).expect("a level that exists");
+    let params = Params { level: LIBLZ4 + level, ..fast };
+    let mut encoder = compressor(&params).expect("checked parameters");
+    move |src, pos, dst| ours(&mut *encoder)(src, pos, dst)
 }
 
 /// The longest input that fits, by halving the interval down to a thousandth.
@@ -289,7 +255,8 @@ fn decoding(name: &str, data: &[u8], size: usize) {
     );
 }
 
-/// The time to see that noise will not compress, beside the time to compress it: at least one output's worth.
+/// The time to see that noise will not compress, beside the time to compress it: at least one
+/// output's worth.
 fn noise(size: usize) {
     let mut state = 1u64;
     let mut step = || {
@@ -339,7 +306,8 @@ fn noise(size: usize) {
     }
 }
 
-/// Reads files under `root` that `wanted` accepts, in the order of their names, until `most` bytes are there.
+/// Reads files under `root` that `wanted` accepts, in the order of their names, until `most` bytes
+/// are there.
 fn gather(root: &str, most: usize, wanted: impl Fn(&Path, usize) -> bool) -> Vec<u8> {
     let (mut dirs, mut data) = (vec![PathBuf::from(root)], Vec::new());
     while let Some(dir) = dirs.pop() {

@@ -1,5 +1,5 @@
-//! [`Decoder`] decodes clusters of all algorithms, right-aligned or not, as a whole or as a prefix ([`Portion`]). Corrupt input is an
-//! error, never undefined behaviour.
+//! [`Decoder`] decodes clusters of all algorithms, right-aligned or not, as a whole or as a prefix
+//! ([`Portion`]). Corrupt input is an error, never undefined behaviour.
 
 use ferofs_format::Algorithm;
 
@@ -31,11 +31,12 @@ impl Decoder {
         Self::default()
     }
 
-    /// Decodes `src`, without its leading zeroes, which are padding, and fills `dst`. After an error the content of `dst`
-    /// is unspecified.
+    /// Decodes `src`, without its leading zeroes, which are padding, and fills `dst`. After an
+    /// error the content of `dst` is unspecified.
     ///
     /// # Errors
-    /// [`DecodeError::NotBuilt`] for an algorithm whose feature is off. No encoded bytes; a corrupt stream; a stream that is shorter or, for [`Portion::Whole`], longer than `dst`.
+    /// [`DecodeError::NotBuilt`] for an algorithm whose feature is off. No encoded bytes; a corrupt
+    /// stream; a stream that is shorter or, for [`Portion::Whole`], longer than `dst`.
     pub fn decode(
         &mut self,
         algorithm: Algorithm,
@@ -73,12 +74,13 @@ impl std::fmt::Debug for Decoder {
 
 /// Decodes the LZ4 cluster at `buffer[encoded]` into `buffer[..decoded_len]`, in place.
 ///
-/// It succeeds for every valid cluster if at least [`lz4_in_place_margin`](crate::lz4_in_place_margin) bytes lie between the end of the output and
+/// It succeeds for every valid cluster if at least
+/// [`lz4_in_place_margin`](crate::lz4_in_place_margin) bytes lie between the end of the output and
 /// the end of the encoded bytes, and for many clusters if there are fewer.
 ///
 /// # Errors
-/// [`DecodeError::OverwritesInput`] if output would overwrite input that is not yet read; the buffer's content is then
-/// unspecified. Otherwise as [`Decoder::decode`].
+/// [`DecodeError::OverwritesInput`] if output would overwrite input that is not yet read; the
+/// buffer's content is then unspecified. Otherwise as [`Decoder::decode`].
 pub fn decode_lz4_in_place(
     buffer: &mut [u8],
     encoded: std::ops::Range<usize>,
@@ -87,14 +89,15 @@ pub fn decode_lz4_in_place(
     lz4::decode_in_place(buffer, encoded, decoded_len)
 }
 
-/// Decodes the LZ4 cluster `src`, and fills `out` with its content from byte `skip` on. Decoding stops there.
+/// Decodes the LZ4 cluster `src`, and fills `out` with its content from byte `skip` on. Decoding
+/// stops there.
 ///
-/// The bytes before `skip` go through `window`, a ring buffer of [`crate::lz4_window`] bytes. Its content before the call
-/// does not matter, and is unspecified afterwards.
+/// The bytes before `skip` go through `window`, a ring buffer of [`crate::lz4_window`] bytes. Its
+/// content before the call does not matter, and is unspecified afterwards.
 ///
 /// # Errors
-/// As [`Decoder::decode`] for a prefix of `skip + out.len()` bytes; [`DecodeError::MatchBeyondWindow`] if a match reaches
-/// back further than the window.
+/// As [`Decoder::decode`] for a prefix of `skip + out.len()` bytes;
+/// [`DecodeError::MatchBeyondWindow`] if a match reaches back further than the window.
 pub fn decode_lz4_range(
     src: &[u8],
     window: &mut [u8],
@@ -116,6 +119,7 @@ pub fn decode_lz4_range(
 pub enum Portion {
     /// The whole cluster: the output's length must equal the decoded length.
     Whole,
-    /// The first bytes, as many as the output holds. The decoder neither decodes nor checks the rest.
+    /// The first bytes, as many as the output holds. The decoder neither decodes nor checks the
+    /// rest.
     Prefix,
 }

@@ -1,5 +1,6 @@
-//! Raw DEFLATE: libdeflate encodes and decodes whole clusters; miniz_oxide decodes prefixes, which libdeflate cannot. It decodes to the
-//! output itself, so that it refuses distances that reach before the start, as Linux does.
+//! Raw DEFLATE: libdeflate encodes and decodes whole clusters; miniz_oxide decodes prefixes, which
+//! libdeflate cannot. It decodes to the output itself, so that it refuses distances that reach
+//! before the start, as Linux does.
 
 #[cfg(feature = "encode")]
 mod encode;
@@ -13,7 +14,7 @@ use crate::decoder::Portion;
 use crate::error::DecodeError;
 
 #[cfg(feature = "encode")]
-pub(crate) use encode::encoder;
+pub(crate) use encode::CODEC;
 
 /// The DEFLATE decompressor.
 #[derive(Default)]

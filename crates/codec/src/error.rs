@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use crate::COMPRESSORS;
+
 /// An invalid parameter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -26,9 +28,38 @@ pub enum ParamsError {
         /// The accepted values.
         range: RangeInclusive<u64>,
     },
+    /// The size of the dictionary is out of range.
+    #[error("dictsize={given}: {algorithm} takes {range}")]
+    Dictionary {
+        /// The algorithm's name.
+        algorithm: &'static str,
+        /// The requested value.
+        given: String,
+        /// The accepted values, as text.
+        range: &'static str,
+    },
     /// LZMA's literal context and position bits exceed 4 together.
     #[error("lc + lp is {0}; it must be 0 to 4")]
     LcLp(u8),
+    /// An algorithm other than LZMA has LZMA's bits.
+    #[error("{0} does not take lc, lp and pb")]
+    NotLzma(&'static str),
+    /// A text names no compressor.
+    #[error("unknown compressor{hint}; the compressors are {COMPRESSORS}")]
+    Compressor {
+        /// The name.
+        name: String,
+        /// What the name may mean, after a semicolon; or nothing.
+        hint: String,
+    },
+    /// A text has something else where a number is expected.
+    #[error("{0:?} is not a number")]
+    Number(String),
+    /// A text has an option that no compressor has.
+    #[error(
+        "unknown option {0} of a compressor; the options are level=N and dictsize=BYTES, and lc=N, lp=N and pb=N of lzma"
+    )]
+    Option(String),
 }
 
 /// Why a compressor cannot encode.
@@ -59,7 +90,8 @@ pub enum EncodeError {
         /// The largest accepted length.
         most: usize,
     },
-    /// The window is smaller than the output: its data, even uncompressed, could not fill the output.
+    /// The window is smaller than the output: its data, even uncompressed, could not fill the
+    /// output.
     #[error("window of {window} bytes is smaller than the output of {output}")]
     WindowTooSmall {
         /// The compression window in bytes.

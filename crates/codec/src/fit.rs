@@ -1,5 +1,5 @@
-//! The [`Compressor`] trait: a compressor with fixed-size output encodes as much input as fits into a block. Builders
-//! get one from [`compressor`](crate::compressor).
+//! The [`Compressor`] trait: a compressor with fixed-size output encodes as much input as fits into
+//! a block. Builders get one from [`compressor`](crate::compressor).
 
 use crate::error::EncodeError;
 
@@ -7,10 +7,12 @@ use crate::error::EncodeError;
 pub const MAX_ENCODED: usize = 1 << 20;
 /// The largest decoded cluster that Linux accepts, in bytes. Source: FORMAT.md 6.1.
 pub const MAX_DECODED: usize = 12 << 20;
-/// The smallest output in bytes that compressors accept. Smaller outputs are an error; the smallest block has 512 bytes.
+/// The smallest output in bytes that compressors accept. Smaller outputs are an error; the smallest
+/// block has 512 bytes.
 #[cfg(feature = "encode")]
 pub(crate) const MIN_ENCODED: usize = 64;
-/// The longest input slice in bytes, as compressors store positions in 32 bits. Longer inputs are an error.
+/// The longest input slice in bytes, as compressors store positions in 32 bits. Longer inputs are
+/// an error.
 #[cfg(feature = "encode")]
 pub(crate) const MAX_INPUT: usize = 1 << 30;
 
@@ -21,7 +23,8 @@ pub enum Fit {
     Encoded {
         /// Input bytes taken, counted from the cluster's start.
         consumed: usize,
-        /// Output bytes written; the first one is never zero, as decoders skip leading zeroes as padding.
+        /// Output bytes written; the first one is never zero, as decoders skip leading zeroes as
+        /// padding.
         produced: usize,
     },
     /// Encoding does not make the input smaller: store it uncompressed.
@@ -30,24 +33,26 @@ pub enum Fit {
 
 /// Encodes a file (or a segment of it) cluster by cluster, each into an output of fixed size.
 ///
-/// Between two calls of [`begin`](Self::begin), every call must pass the same `src`, which may grow at its end. The
-/// result depends only on `src`, the positions and the output sizes since `begin`.
+/// Between two calls of [`begin`](Self::begin), every call must pass the same `src`, which may grow
+/// at its end. The result depends only on `src`, the positions and the output sizes since `begin`.
 pub trait Compressor: Send {
     /// Starts another input: the next call passes another `src`. This is cheap.
     fn begin(&mut self);
 
     /// Encodes as much as fits of `src[pos..]` into `dst`.
     ///
-    /// A cluster takes at most the window, or four times the output if that is more. Each cluster decodes on its own:
-    /// matches do not refer to bytes before `pos`. The result is [`Fit::Incompressible`] unless the cluster takes more
-    /// input than the output's size or, at the input's end, more input than the bytes produced.
+    /// A cluster takes at most the window, or four times the output if that is more. Each cluster
+    /// decodes on its own: matches do not refer to bytes before `pos`. The result is
+    /// [`Fit::Incompressible`] unless the cluster takes more input than the output's size or, at
+    /// the input's end, more input than the bytes produced.
     ///
     /// # Errors
-    /// An input that ends at `pos` or is too long; an output that is too small, too large or larger than the window.
+    /// An input that ends at `pos` or is too long; an output that is too small, too large or larger
+    /// than the window.
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError>;
 
-    /// Encodes all of `src` into `dst`; [`Fit::Incompressible`] if the result does not fit or is not shorter than `src`.
-    /// Calls [`begin`](Self::begin) first.
+    /// Encodes all of `src` into `dst`; [`Fit::Incompressible`] if the result does not fit or is
+    /// not shorter than `src`. Calls [`begin`](Self::begin) first.
     ///
     /// # Errors
     /// As [`fit`](Self::fit).
@@ -58,18 +63,20 @@ pub trait Compressor: Send {
         None
     }
 
-    /// Bytes of input in all trials so far, for [`encoder_time`](crate::encoder_time); `None` for compressors that need no trials.
+    /// Bytes of input in all trials so far, for [`encoder_time`](crate::encoder_time); `None` for
+    /// compressors that need no trials.
     fn searched(&self) -> Option<u64> {
         None
     }
 
-    /// Lets trials fail with [`EncodeError::Work`] when they have taken so many more `bytes` of input. Compressors that need no trials have no
-    /// limit.
+    /// Lets trials fail with [`EncodeError::Work`] when they have taken so many more `bytes` of
+    /// input. Compressors that need no trials have no limit.
     fn limit(&mut self, _bytes: u64) {}
 }
 
-/// Moves the `produced` encoded bytes from the start of `block` to its end and fills the start with zeroes, as images
-/// with the `LZ4_0PADDING` feature store clusters. If `produced` exceeds the block, nothing moves.
+/// Moves the `produced` encoded bytes from the start of `block` to its end and fills the start with
+/// zeroes, as images with the `LZ4_0PADDING` feature store clusters. If `produced` exceeds the
+/// block, nothing moves.
 pub fn right_align(block: &mut [u8], produced: usize) {
     let pad = block.len().saturating_sub(produced);
     block.copy_within(..block.len() - pad, pad);
@@ -85,7 +92,8 @@ pub fn strip_padding(block: &[u8]) -> &[u8] {
     block.get(pad..).unwrap_or_default()
 }
 
-/// Checks the arguments of [`Compressor::fit`], and returns the end of the input that this cluster may take.
+/// Checks the arguments of [`Compressor::fit`], and returns the end of the input that this cluster
+/// may take.
 #[cfg(feature = "encode")]
 pub(crate) fn check(
     src: &[u8],
@@ -111,7 +119,8 @@ pub(crate) fn check(
     Ok(src.len().min(pos.saturating_add(self::window(window, dst.len()))))
 }
 
-/// Bytes of input that an output of `output` bytes may take. One as large as the window could not save anything, so the ratio may be four.
+/// Bytes of input that an output of `output` bytes may take. One as large as the window could not
+/// save anything, so the ratio may be four.
 #[cfg(feature = "encode")]
 pub(crate) fn window(window: usize, output: usize) -> usize {
     window.max(output.saturating_mul(4))

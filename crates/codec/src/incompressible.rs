@@ -1,15 +1,20 @@
-//! Detects incompressible input by the distribution of its bytes, which costs much less than a trial compression.
+//! Detects incompressible input by the distribution of its bytes, which costs much less than a
+//! trial compression.
 
 /// Bytes that are sampled in each [`STEP`].
 const SAMPLE: usize = 64;
-/// Bytes between the starts of two samples. A quarter of the input is enough for [`is_uniform`] to be reliable.
+/// Bytes between the starts of two samples. A quarter of the input is enough for [`is_uniform`] to
+/// be reliable.
 const STEP: usize = 256;
-/// Bytes that are tested as one distribution. Each piece must be uniform: one compressible piece is worth compressing.
+/// Bytes that are tested as one distribution. Each piece must be uniform: one compressible piece is
+/// worth compressing.
 const PIECE: usize = 16 << 10;
-/// The shortest input in bytes that is tested: fewer samples are not reliable. Shorter input counts as compressible.
+/// The shortest input in bytes that is tested: fewer samples are not reliable. Shorter input counts
+/// as compressible.
 const MIN_LEN: usize = 2048;
 
-/// Whether all of the first `output` bytes look random, so that a compressor does not search in them. It costs about a quarter of a microsecond for each KiB.
+/// Whether all of the first `output` bytes look random, so that a compressor does not search in
+/// them. It costs about a quarter of a microsecond for each KiB.
 #[must_use]
 pub fn looks_random(src: &[u8], output: usize) -> bool {
     let span = &src[..output.min(src.len())];
@@ -18,8 +23,8 @@ pub fn looks_random(src: &[u8], output: usize) -> bool {
         && span.chunks(PIECE).all(|piece| piece.len() < MIN_LEN || is_uniform(piece))
 }
 
-/// How many bytes at the start of `src` look random, in whole pieces of 16 KiB, if other bytes follow; 0 if nothing but random bytes follows,
-/// or less than a piece.
+/// How many bytes at the start of `src` look random, in whole pieces of 16 KiB, if other bytes
+/// follow; 0 if nothing but random bytes follows, or less than a piece.
 #[must_use]
 pub fn random_before_others(src: &[u8]) -> usize {
     let random = src.chunks_exact(PIECE).take_while(|piece| is_uniform(piece)).count() * PIECE;
@@ -28,8 +33,9 @@ pub fn random_before_others(src: &[u8]) -> usize {
 
 /// Whether the bytes of `src` are distributed uniformly.
 ///
-/// This is the chi-square test of the sampled bytes. X has 255 degrees of freedom and is below 330 for 999 of 1000 random
-/// inputs. For a sample of 4096 bytes, an entropy of 7.97 bits per byte adds 170.
+/// This is the chi-square test of the sampled bytes. X has 255 degrees of freedom and is below 330
+/// for 999 of 1000 random inputs. For a sample of 4096 bytes, an entropy of 7.97 bits per byte adds
+/// 170.
 fn is_uniform(src: &[u8]) -> bool {
     // Two tables, so that the counts of two equal neighbours do not depend on each other.
     let (mut even, mut odd) = ([0u16; 256], [0u16; 256]);
@@ -46,8 +52,8 @@ fn is_uniform(src: &[u8]) -> bool {
     256 * squares < sampled * (sampled + 330)
 }
 
-/// Whether the first eight bytes occur again within 4 KiB: random bytes with a longer period than a sample are
-/// compressible.
+/// Whether the first eight bytes occur again within 4 KiB: random bytes with a longer period than a
+/// sample are compressible.
 fn repeats_start(src: &[u8]) -> bool {
     let (Some(first), most) = (src.first_chunk::<8>(), src.len().min(4096)) else { return false };
     (1..most).any(|at| src[at] == first[0] && src[at..].starts_with(first))

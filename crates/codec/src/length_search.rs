@@ -1,9 +1,9 @@
-//! Fixed-size output from compressors with fixed-size input: [`LengthSearch`] compresses inputs of several lengths and
-//! keeps the longest one that fits into the output.
+//! Fixed-size output from compressors with fixed-size input: [`LengthSearch`] compresses inputs of
+//! several lengths and keeps the longest one that fits into the output.
 //!
-//! The previous cluster's ratio predicts the first length. Each further length follows from a secant through the trials
-//! so far. Ratios are bytes of output per unit of estimated cost ([`cost`]), not per byte of input: the estimate knows
-//! which parts of the input compress well.
+//! The previous cluster's ratio predicts the first length. Each further length follows from a
+//! secant through the trials so far. Ratios are bytes of output per unit of estimated cost
+//! ([`cost`]), not per byte of input: the estimate knows which parts of the input compress well.
 
 mod cost;
 
@@ -25,9 +25,10 @@ pub(crate) trait FixedInput: Send {
     /// Starts another input.
     fn begin(&mut self) {}
 
-    /// Encodes as much of `src` as fits into `dst`, or a little less, in one pass that ends near the end of a block of `block` bytes. Returns the
-    /// bytes taken and the bytes produced; both are 0 if encoding does not make the input smaller. `None` if the compressor cannot do that, or if
-    /// it failed.
+    /// Encodes as much of `src` as fits into `dst`, or a little less, in one pass that ends near
+    /// the end of a block of `block` bytes. Returns the bytes taken and the bytes produced; both
+    /// are 0 if encoding does not make the input smaller. `None` if the compressor cannot do that,
+    /// or if it failed.
     fn fill(
         &mut self,
         _src: &[u8],
@@ -42,12 +43,20 @@ pub(crate) trait FixedInput: Send {
         0
     }
 
-    /// Searches matches in `src`, so that [`Self::encode_parsed`] takes less time than [`Self::compress`]. Returns whether it did.
+    /// Whether the compressor had too little memory since the last call. What it did then depends on
+    /// the memory.
+    fn lacks_memory(&mut self) -> bool {
+        false
+    }
+
+    /// Searches matches in `src`, so that [`Self::encode_parsed`] takes less time than
+    /// [`Self::compress`]. Returns whether it did.
     fn parse(&mut self, _src: &[u8]) -> bool {
         false
     }
 
-    /// Encodes the first `len` bytes of the input that was parsed last, and with which `src` starts. `None` if that fails.
+    /// Encodes the first `len` bytes of the input that was parsed last, and with which `src`
+    /// starts. `None` if that fails.
     fn encode_parsed(&mut self, _src: &[u8], _len: usize, _dst: &mut [u8]) -> Option<usize> {
         None
     }
@@ -55,18 +64,22 @@ pub(crate) trait FixedInput: Send {
 
 /// The most trials for one cluster. After them the longest input that fitted is taken.
 const MAX_TRIALS: u32 = 7;
-/// Outputs of at least this many bytes are filled in one pass if the compressor can do that, else an eighth of them may stay unused. Images
-/// store only the blocks that are used, and a cluster that is shorter by an eighth compresses as well.
+/// Outputs of at least this many bytes are filled in one pass if the compressor can do that, else
+/// an eighth of them may stay unused. Images store only the blocks that are used, and a cluster
+/// that is shorter by an eighth compresses as well.
 const LARGE_OUTPUT: usize = 1 << 20;
-/// Whole blocks are filled in one pass in outputs of at least this many bytes: in smaller ones, the pieces at the end take too much.
+/// Whole blocks are filled in one pass in outputs of at least this many bytes: in smaller ones, the
+/// pieces at the end take too much.
 const FILLED_BLOCKS: usize = 64 << 10;
 /// A parse covers the predicted length and this part of it: most trials that follow are not longer.
 const PARSE_MARGIN: usize = 16;
 
-/// Encoding what was parsed takes less than this part of the time of a parse with the levels that take long.
+/// Encoding what was parsed takes less than this part of the time of a parse with the levels that
+/// take long.
 const PARSED_COST: u64 = 8;
 
-/// Bytes behind an accepted trial that are searched in its input, to see whether what follows repeats it.
+/// Bytes behind an accepted trial that are searched in its input, to see whether what follows
+/// repeats it.
 const PROBE: usize = 64;
 /// A repetition of at least this part of the input is worth another trial.
 const REPEATED_MIN: usize = 8;
@@ -75,7 +88,8 @@ const REPEATED_MIN: usize = 8;
 pub(crate) struct LengthSearch<E> {
     inner: E,
     window: usize,
-    /// The part of the output that clusters may leave unused on average, in 1/1024: less unused space needs more trials.
+    /// The part of the output that clusters may leave unused on average, in 1/1024: less unused
+    /// space needs more trials.
     unused: usize,
     filling: Filling,
     history: History,
@@ -101,10 +115,11 @@ enum Parsed {
 struct History {
     /// Output bytes per unit of estimated cost in the last cluster.
     ratio: f64,
-    /// The ratio of the last bytes of a cluster, divided by the cluster's average ratio. It is usually below 1: the last
-    /// bytes have more data to refer to, and no header.
+    /// The ratio of the last bytes of a cluster, divided by the cluster's average ratio. It is
+    /// usually below 1: the last bytes have more data to refer to, and no header.
     end_ratio: f64,
-    /// Bytes by which earlier clusters stayed below the allowed unused space; later clusters may leave them unused.
+    /// Bytes by which earlier clusters stayed below the allowed unused space; later clusters may
+    /// leave them unused.
     saved_slack: usize,
     /// Whether the last cluster took its whole window.
     took_window: bool,
@@ -153,7 +168,8 @@ impl<E: FixedInput> LengthSearch<E> {
         }
     }
 
-    /// Compresses the first `len` bytes of `src` into the scratch space. Returns the bytes produced.
+    /// Compresses the first `len` bytes of `src` into the scratch space. Returns the bytes
+    /// produced.
     fn compress(&mut self, src: &[u8], len: usize) -> Result<usize, EncodeError> {
         let bound = self.inner.bound(len);
         if self.scratch.len() < bound {
@@ -210,7 +226,8 @@ impl<E: FixedInput> LengthSearch<E> {
         })
     }
 
-    /// The size of the blocks of an output that is filled in one pass if the compressor can do that; 1 if it may end anywhere.
+    /// The size of the blocks of an output that is filled in one pass if the compressor can do
+    /// that; 1 if it may end anywhere.
     fn filled_blocks(&self, output: usize) -> Option<usize> {
         match self.filling {
             Filling::Bytes => Some(1),
@@ -219,8 +236,8 @@ impl<E: FixedInput> LengthSearch<E> {
         }
     }
 
-    /// Finds how much of `src` fits into `dst`, and writes its encoding there. Returns the bytes taken and the bytes
-    /// produced; both are 0 if encoding does not make the input smaller.
+    /// Finds how much of `src` fits into `dst`, and writes its encoding there. Returns the bytes
+    /// taken and the bytes produced; both are 0 if encoding does not make the input smaller.
     fn find_length(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
         let (output, most) = (dst.len(), src.len());
         if let Some(block) = self.filled_blocks(output)
@@ -232,7 +249,8 @@ impl<E: FixedInput> LengthSearch<E> {
             return Ok(filled);
         }
         let allowance = output * self.unused / 1024;
-        // The space that may stay unused. Trials aim at a size within it, so that a small error still is accepted.
+        // The space that may stay unused. Trials aim at a size within it, so that a small error
+        // still is accepted.
         let slack = match output {
             LARGE_OUTPUT.. => output / 8,
             _ => allowance + self.history.saved_slack.min(2 * allowance),
@@ -240,7 +258,8 @@ impl<E: FixedInput> LengthSearch<E> {
         let aim = (output - slack * 5 / 8) as f64;
         self.estimate.begin();
         self.parsed = Parsed::Bytes(0);
-        // If the input is little longer than the output or than the prediction, all of it may fit: then one trial is enough.
+        // If the input is little longer than the output or than the prediction, all of it may fit:
+        // then one trial is enough.
         let mut len = most;
         if most > 2 * output && !self.history.took_window {
             len = self.estimate.length(src, aim / self.history.ratio).max(1);
@@ -257,7 +276,8 @@ impl<E: FixedInput> LengthSearch<E> {
             }
             let other = if trial.size <= output {
                 dst[..trial.size].copy_from_slice(&self.scratch[..trial.size]);
-                // After three trials the size is not a smooth function of the length: accept more unused space.
+                // After three trials the size is not a smooth function of the length: accept more
+                // unused space.
                 let enough = output - slack * if turn > 3 { 3 } else { 1 };
                 let last = below.replace(trial);
                 if trial.size >= enough || len == most {
@@ -297,8 +317,9 @@ impl<E: FixedInput> LengthSearch<E> {
         Ok(below.map_or((0, 0), |t| (t.len, t.size)))
     }
 
-    /// Output bytes per unit of cost at the end of `trial`: an average of the usual end ratio and of the ratio between this
-    /// trial and the `other` one. The second one's weight grows with the distance of the two trials.
+    /// Output bytes per unit of cost at the end of `trial`: an average of the usual end ratio and
+    /// of the ratio between this trial and the `other` one. The second one's weight grows with the
+    /// distance of the two trials.
     fn ratio_near(&mut self, trial: Trial, other: Option<Trial>, output: usize) -> f64 {
         let usual = self.history.end_ratio;
         let last = match other {
@@ -315,10 +336,11 @@ impl<E: FixedInput> LengthSearch<E> {
     }
 }
 
-/// How long the input can be if what follows `trial` repeats a large part of its input: the next copy of a file, for which there may be
-/// room, as it takes nearly none.
+/// How long the input can be if what follows `trial` repeats a large part of its input: the next
+/// copy of a file, for which there may be room, as it takes nearly none.
 fn repeated_behind(src: &[u8], trial: Trial, output: usize) -> Option<usize> {
-    // Twice what would fill the rest of the output on average: the end of a cluster compresses better than its start.
+    // Twice what would fill the rest of the output on average: the end of a cluster compresses
+    // better than its start.
     let start = trial.len + 2 * trial.len * (output - trial.size) / trial.size.max(1);
     let probe = src.get(start..start + PROBE)?;
     let earlier = memmem::find(&src[..trial.len], probe)?;
@@ -351,8 +373,13 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
             return Ok(Fit::Incompressible);
         }
         self.clusters += 1;
-        let (consumed, produced) = self.find_length(input, dst)?;
-        // What is stored to the byte saves space however short it is; blocks behind the encoded bytes take none.
+        let found = self.find_length(input, dst);
+        if self.inner.lacks_memory() {
+            return Err(EncodeError::Memory);
+        }
+        let (consumed, produced) = found?;
+        // What is stored to the byte saves space however short it is; blocks behind the encoded
+        // bytes take none.
         let (any_len, output) = match self.filling {
             Filling::Trials { .. } => (false, dst.len()),
             Filling::Bytes => (true, dst.len()),
@@ -375,7 +402,11 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
         }
         self.trials += 1;
         self.spend(src.len() as u64)?;
-        match self.inner.compress(src, dst)? {
+        let compressed = self.inner.compress(src, dst);
+        if self.inner.lacks_memory() {
+            return Err(EncodeError::Memory);
+        }
+        match compressed? {
             Some(produced) if produced < src.len() && dst[0] != 0 => {
                 Ok(Fit::Encoded { consumed: src.len(), produced })
             }

@@ -1,8 +1,8 @@
 //! Compressors with fixed-size output, and their decompressors: bytes in, bytes out.
 //!
-//! A builder makes one `compressor` per worker from [`Params`], calls [`Compressor::begin`] for each file and
-//! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. A new algorithm begins in
-//! `ferofs_format::algorithm`: the compiler names the matches; docs/DESIGN.md lists the tables that it does not see.
+//! A builder makes one `compressor` per worker from [`Params`], calls [`Compressor::begin`] for
+//! each file and [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. A
+//! new algorithm begins in `ferofs_format::algorithm`; docs/DESIGN.md lists what follows.
 //!
 //! | levels | how |
 //! |---|---|
@@ -36,6 +36,7 @@ mod linux;
 mod lz4;
 #[cfg(feature = "lzma")]
 mod lzma;
+#[cfg(feature = "encode")]
 mod params;
 #[cfg(feature = "encode")]
 mod version;
@@ -52,11 +53,24 @@ pub use incompressible::{looks_random, random_before_others};
 #[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::{lz4_in_place_margin, lz4_window};
-pub use params::{
-    DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams,
-};
+#[cfg(feature = "encode")]
+pub use params::{Filling, LIBLZ4, LzmaBits, Params};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
+
+/// The names of compressors in the texts of [`Params`], separated by commas.
+pub const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate, libdeflate, zstd";
+
+/// What is special about `algorithm`.
+#[cfg(feature = "encode")]
+fn codec(algorithm: Algorithm) -> &'static params::Codec {
+    match algorithm {
+        Algorithm::Lz4 => &lz4::CODEC,
+        Algorithm::Lzma => &lzma::CODEC,
+        Algorithm::Deflate => &deflate::CODEC,
+        Algorithm::Zstd => &zstd::CODEC,
+    }
+}
 
 /// Makes the compressor that `params` describe.
 ///
@@ -65,79 +79,26 @@ pub use version::encoder_version;
 #[cfg(feature = "encode")]
 pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     params.check()?;
-    Ok(match params.method {
-        #[cfg(any(feature = "liblz4-encode", test))]
-        Method::Lz4(p) if p.level >= LIBLZ4 => {
-            Box::new(lz4::Library::new(p.level - LIBLZ4, params.window))
-        }
-        Method::Lz4(p) => Box::new(lz4::Lz4::new(p, params.window)),
-        Method::Lzma(p) => Box::new(lzma::Encoder::new(p, params.window)?),
-        Method::Deflate(p) => Box::new(deflate::encoder(p, params.window, params.filling)?),
-        Method::Zstd(p) => Box::new(zstd::encoder(p, params.window, params.filling)?),
-    })
+    (codec(params.algorithm).encoder)(params)
 }
 
-/// An upper bound for the memory that the compressor with `params` takes for its tables, in bytes. No content is longer than `longest` bytes.
+/// An upper bound for the memory that the compressor with `params` takes for its tables, in bytes.
+/// No content is longer than `longest` bytes.
 #[cfg(feature = "encode")]
 #[must_use]
 pub fn encoder_memory(params: &Params, longest: u64) -> u64 {
-    const MIB: u64 = 1 << 20;
     // Outputs are filled from this much content, and each trial has an output as long as that.
     let tried = longest.min(fit::window(params.window, MAX_ENCODED) as u64);
-    match params.method {
-        // A bit for each position, in a list that doubles as it grows.
-        Method::Lz4(lz4) => match lz4.level {
-            0..=2 => MIB + longest / 4,
-            _ => 4 * MIB + longest / 4,
-        },
-        // liblzma: 4 bytes for each second byte of the dictionary, and the content of a cluster with 8 to 10 bytes for each of its bytes.
-        Method::Lzma(lzma) => {
-            let dict_size = u64::from(lzma.dict_size);
-            2 * dict_size + 11 * longest.min(dict_size) + 4 * MIB
-        }
-        Method::Deflate(deflate) => match deflate.level {
-            0..=9 => 2 * MIB + tried + tried / 8,
-            _ => 12 * MIB + tried + tried / 8,
-        },
-        Method::Zstd(zstd) => crate::zstd::encoder_memory(zstd, tried),
-    }
+    (codec(params.algorithm).memory)(params, longest, tried)
 }
 
-/// Nanoseconds that the compressor with `params` takes on usual content for `calls` with outputs of `capacity` bytes and `bytes` of input in all,
-/// on a processor core of 3 GHz. The worst content takes up to five times as long.
+/// Nanoseconds that the compressor with `params` takes on usual content for `calls` with outputs of
+/// `capacity` bytes and `bytes` of input in all, on a processor core of 3 GHz. The worst content
+/// takes up to five times as long.
 #[cfg(feature = "encode")]
 #[must_use]
 pub fn encoder_time(params: &Params, capacity: usize, calls: u64, bytes: u64) -> u64 {
-    // For each call, which clears tables, and for each byte.
-    let (call, byte) = match params.method {
-        Method::Lz4(lz4) => match lz4.level % LIBLZ4 {
-            0 => (2_000, 4),
-            1..=9 => (20_000, 60),
-            // liblz4 takes up to 20 times as long for content of two symbols as for usual content.
-            _ if lz4.level >= LIBLZ4 => (20_000, 600),
-            _ => (20_000, 200),
-        },
-        Method::Lzma(lzma) => {
-            let dictionary = (lzma.dict_size as usize).min(capacity.saturating_mul(16)) as u64;
-            let byte = match lzma.level % 100 {
-                0..=3 if lzma.level < 100 => 80,
-                _ => 200,
-            };
-            (60_000 + dictionary / 4, byte)
-        }
-        Method::Deflate(deflate) => match deflate.level {
-            0..=6 => (10_000, 30),
-            7..=9 => (20_000, 100),
-            _ => (50_000, 300),
-        },
-        Method::Zstd(zstd) => match zstd.level {
-            1..=4 => (10_000, 10),
-            5..=12 => (20_000, 50),
-            13..=15 => (50_000, 150),
-            16..=18 => (50_000, 500),
-            _ => (50_000, 1_000),
-        },
-    };
+    let (call, byte) = (codec(params.algorithm).time)(params, capacity);
     // An output is cleared before each call.
     let output = capacity.min(MAX_ENCODED) as u64 / 10;
     calls.saturating_mul(call + output).saturating_add(bytes.saturating_mul(byte))
@@ -178,7 +139,7 @@ mod tests {
 
     /// Encodes each input cluster by cluster, and decodes each cluster as a whole and as a prefix.
     fn round_trip(params: &Params, inputs: &[Vec<u8>], size: usize) {
-        let algorithm = params.algorithm();
+        let algorithm = params.algorithm;
         let mut encoder = compressor(params).unwrap();
         let mut decoder = Decoder::default();
         for input in inputs {
@@ -215,13 +176,10 @@ mod tests {
         }
     }
 
-    const ALL: [Algorithm; 4] =
-        [Algorithm::Lz4, Algorithm::Lzma, Algorithm::Deflate, Algorithm::Zstd];
-
     #[test]
     fn each_bad_call_has_its_own_error() {
         use EncodeError::{EmptyInput, OutputTooLarge, OutputTooSmall, WindowTooSmall};
-        for algorithm in ALL {
+        for algorithm in Algorithm::ALL {
             let params = Params { window: 64 << 10, ..Params::new(algorithm, None).unwrap() };
             let mut c = compressor(&params).unwrap();
             let text = b"the same and the same and ".repeat(9000);
@@ -247,7 +205,7 @@ mod tests {
         let text: Vec<u8> =
             (0..20_000u32).flat_map(|n| (n % 251 * n % 977).to_le_bytes()).collect();
         let mut out = vec![0; text.len()];
-        for algorithm in ALL {
+        for algorithm in Algorithm::ALL {
             let mut c = compressor(&Params::new(algorithm, None).unwrap()).unwrap();
             let mut dst = vec![0; text.len()];
             let Fit::Encoded { consumed, produced } = c.fit_exact(&text, &mut dst).unwrap() else {
@@ -288,13 +246,13 @@ mod tests {
         );
     }
 
+    /// LZ4 more often, as its compressors are our own.
     fn method() -> impl Strategy<Value = (Algorithm, u8)> {
-        prop_oneof![
-            8 => (Just(Algorithm::Lz4), 0u8..=12),
-            1 => (Just(Algorithm::Lzma), prop_oneof![0u8..=9, 100u8..=109]),
-            1 => (Just(Algorithm::Deflate), 0u8..=12),
-            1 => (Just(Algorithm::Zstd), 1u8..=22),
-        ]
+        let algorithm = prop_oneof![8 => Just(Algorithm::Lz4), 3 => proptest::sample::select(Algorithm::ALL[1..].to_vec())];
+        algorithm.prop_flat_map(|algorithm| {
+            let levels = Params::levels(algorithm).iter().copied().filter(|level| *level < LIBLZ4);
+            (Just(algorithm), proptest::sample::select(levels.collect::<Vec<_>>()))
+        })
     }
 
     fn filling() -> impl Strategy<Value = Filling> {
@@ -315,16 +273,16 @@ mod tests {
             filling in filling(),
         ) {
             let mut params = Params { filling, ..Params::new(algorithm, Some(level)).unwrap() };
-            if let Method::Lz4(p) = &mut params.method {
-                p.max_distance = max_distance;
+            if algorithm == Algorithm::Lz4 {
+                params.dictionary = max_distance.into();
             }
             round_trip(&params, &inputs, size);
         }
 
         #[test]
-        fn garbage_never_panics(src: Vec<u8>, len in 0usize..2000, whole: bool, which in 0u8..4) {
+        fn garbage_never_panics(src: Vec<u8>, len in 0usize..2000, whole: bool, which in 0..Algorithm::ALL.len()) {
             let portion = if whole { Portion::Whole } else { Portion::Prefix };
-            let algorithm = Algorithm::from_id(which).unwrap();
+            let algorithm = Algorithm::ALL[which];
             let _ = Decoder::default().decode(algorithm, &src, &mut vec![0; len], portion);
             let (at, mut buffer) = (src.len() / 3, src);
             let end = buffer.len();

@@ -1,8 +1,12 @@
-//! Finds clusters that Linux refuses although the decoders of this crate accept them. Linux passes the encoded bytes to its
-//! decoders page by page, searches for the end of the padding in one block only, and limits the window to the size that
-//! the superblock announces.
+//! Finds clusters that Linux refuses although the decoders of this crate accept them. Linux passes
+//! the encoded bytes to its decoders page by page, searches for the end of the padding in one block
+//! only, and limits the window to the size that the superblock announces.
 //!
-//! The rules were found with Linux 6.18; earlier kernels that support these algorithms have the same rules.
+//! The rules were found with Linux 6.18; earlier kernels that support these algorithms have the
+//! same rules.
+
+#[cfg(test)]
+mod tests;
 
 use ferofs_format::Algorithm;
 use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
@@ -13,10 +17,12 @@ use crate::error::DecodeError;
 use crate::fit::{MAX_DECODED, strip_padding};
 use crate::{deflate, lz4, lzma};
 
-/// Bytes that Linux passes to a decoder at once. Kernels with larger pages split the data at some of the same offsets.
+/// Bytes that Linux passes to a decoder at once. Kernels with larger pages split the data at some
+/// of the same offsets.
 pub const PAGE: usize = 4096;
-/// The most input bytes that an inflater needs after it has produced the last byte of its output: an end-of-block code has
-/// at most 15 bits, which touch three bytes. More are possible only if an encoder ends with empty blocks; ours do not.
+/// The most input bytes that an inflater needs after it has produced the last byte of its output:
+/// an end-of-block code has at most 15 bits, which touch three bytes. More are possible only if an
+/// encoder ends with empty blocks; ours do not.
 const DEFLATE_END: usize = 3;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The most bytes that a Zstandard block decodes to. Source: RFC 8878, 3.1.1.2.4.
@@ -63,12 +69,13 @@ impl LinuxRefusal {
 pub struct ClusterPlace {
     /// The block size in bytes.
     pub block: usize,
-    /// Bytes from the start of the block to the start of the cluster. For an inline cluster: from the start of the 4 KiB
-    /// page or of the block, whichever is larger.
+    /// Bytes from the start of the block to the start of the cluster. For an inline cluster: from
+    /// the start of the 4 KiB page or of the block, whichever is larger.
     pub offset: usize,
 }
 
-/// Checks clusters by the rules of Linux. It does not find clusters that [`crate::Decoder`] refuses, too.
+/// Checks clusters by the rules of Linux. It does not find clusters that [`crate::Decoder`]
+/// refuses, too.
 #[derive(Default)]
 pub struct LinuxChecker {
     inflate: Option<Decompress>,
@@ -78,8 +85,8 @@ pub struct LinuxChecker {
 }
 
 impl LinuxChecker {
-    /// Whether [`Self::check`] needs the whole of a cluster that decodes to `decoded` bytes. Otherwise its first block and
-    /// 18 more bytes, the longest Zstandard frame header, are enough.
+    /// Whether [`Self::check`] needs the whole of a cluster that decodes to `decoded` bytes.
+    /// Otherwise its first block and 18 more bytes, the longest Zstandard frame header, are enough.
     #[must_use]
     pub fn needs_whole_cluster(
         algorithm: Algorithm,
@@ -97,8 +104,9 @@ impl LinuxChecker {
         }
     }
 
-    /// Checks the cluster `src`, which includes its padding and decodes to `decoded` bytes. `configs` are the superblock's.
-    /// [`Self::needs_whole_cluster`] says how many bytes `src` must have.
+    /// Checks the cluster `src`, which includes its padding and decodes to `decoded` bytes.
+    /// `configs` are the superblock's. [`Self::needs_whole_cluster`] says how many bytes `src` must
+    /// have.
     ///
     /// # Errors
     /// Why Linux refuses the cluster.
@@ -111,7 +119,8 @@ impl LinuxChecker {
         portion: Portion,
         configs: &CompressionConfigs,
     ) -> Result<(), LinuxRefusal> {
-        // Linux computes this as an unsigned number: after the first block of a page it searches all bytes.
+        // Linux computes this as an unsigned number: after the first block of a page it searches
+        // all bytes.
         let first_block = place.block.checked_sub(place.offset).unwrap_or(src.len()).min(src.len());
         let stream = strip_padding(src);
         let padding = src.len() - stream.len();
@@ -128,7 +137,7 @@ impl LinuxChecker {
                 }
             }
             (Algorithm::Zstd, _) => {
-                check_zstd_frame(stream, decoded, portion, configs.zstd.map(|zstd| zstd.window_log))
+                check_zstd_frame(stream, decoded, portion, configs.window(algorithm))
             }
             (Algorithm::Deflate, Portion::Prefix) => {
                 match self.inflates_to_its_end(stream, decoded) {
@@ -157,7 +166,8 @@ impl LinuxChecker {
                         Err(DecodeError::Corrupt { .. } | DecodeError::TooShort { .. })
                     )
                 };
-                // After the last byte of a prefix, Linux reads what the next byte needs, or sees the stream's end.
+                // After the last byte of a prefix, Linux reads what the next byte needs, or sees
+                // the stream's end.
                 match decodes(decoded, Portion::Whole)
                     || portion == Portion::Prefix && decodes(decoded.saturating_add(1), portion)
                 {
@@ -170,8 +180,9 @@ impl LinuxChecker {
         }
     }
 
-    /// The number of zero bytes that must precede the DEFLATE `stream` at `place` so that Linux decodes it; `None` if the
-    /// first block has too few bytes for them. The last byte of `stream` must be part of the DEFLATE data.
+    /// The number of zero bytes that must precede the DEFLATE `stream` at `place` so that Linux
+    /// decodes it; `None` if the first block has too few bytes for them. The last byte of `stream`
+    /// must be part of the DEFLATE data.
     #[must_use]
     pub fn deflate_padding(
         &mut self,
@@ -191,7 +202,8 @@ impl LinuxChecker {
         })
     }
 
-    /// Whether `stream`, of which an extent uses `decoded` bytes, is valid to its end. Linux also decodes the code after the last of them.
+    /// Whether `stream`, of which an extent uses `decoded` bytes, is valid to its end. Linux also
+    /// decodes the code after the last of them.
     fn inflates_to_its_end(&mut self, stream: &[u8], decoded: usize) -> bool {
         let mut space = decoded.saturating_mul(2).clamp(PAGE, MAX_DECODED);
         loop {
@@ -206,11 +218,13 @@ impl LinuxChecker {
         }
     }
 
-    /// Whether an inflater produces all `decoded` bytes from this first part of a stream, without reaching the stream's end.
+    /// Whether an inflater produces all `decoded` bytes from this first part of a stream, without
+    /// reaching the stream's end.
     fn decodes_completely(&mut self, part: &[u8], decoded: usize) -> bool {
         let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
         inflate.reset(false);
-        // One more byte than needed, so that the inflater continues to the stream's end if it is in this part.
+        // One more byte than needed, so that the inflater continues to the stream's end if it is in
+        // this part.
         self.out.resize(decoded.saturating_add(1), 0);
         loop {
             let (consumed, produced) = (inflate.total_in() as usize, inflate.total_out() as usize);
@@ -229,26 +243,24 @@ impl LinuxChecker {
     }
 }
 
-/// The bytes of a stream, which starts `offset` bytes after a block's start, that precede its last page; `None` if it has
-/// only one page.
+/// The bytes of a stream, which starts `offset` bytes after a block's start, that precede its last
+/// page; `None` if it has only one page.
 fn last_page_start(stream: &[u8], offset: usize, block: usize) -> Option<usize> {
     let page = PAGE.max(block);
     let last = (offset + stream.len()).checked_sub(1)? / page * page;
     last.checked_sub(offset).filter(|cut| *cut > 0)
 }
 
-/// The largest distance of LZ4 matches that the superblock announces; `None` if it is LZ4's own limit.
+/// The largest distance of LZ4 matches that the superblock announces; `None` if it is LZ4's own
+/// limit.
 fn max_distance(configs: &CompressionConfigs) -> Option<usize> {
-    configs
-        .lz4
-        .map(|lz4| lz4.max_distance)
-        .filter(|distance| *distance < LZ4_MAX_DISTANCE)
-        .map(usize::from)
+    let window = configs.window(Algorithm::Lz4)?;
+    usize::try_from(window).ok().filter(|distance| *distance < usize::from(LZ4_MAX_DISTANCE))
 }
 
 /// The size in bytes of the LZMA dictionary that the superblock announces.
 fn dictionary_size(configs: &CompressionConfigs) -> Option<usize> {
-    configs.lzma.and_then(|lzma| usize::try_from(lzma.dict_size).ok())
+    configs.window(Algorithm::Lzma).and_then(|window| usize::try_from(window).ok())
 }
 
 impl std::fmt::Debug for LinuxChecker {
@@ -262,7 +274,7 @@ fn check_zstd_frame(
     stream: &[u8],
     decoded: usize,
     portion: Portion,
-    window_log: Option<u8>,
+    window: Option<u32>,
 ) -> Result<(), LinuxRefusal> {
     let Some(header) = FrameHeader::parse(stream) else { return Err(LinuxRefusal::Frame) };
     let decoded = decoded as u64;
@@ -276,14 +288,17 @@ fn check_zstd_frame(
     }
     // Linux decodes data that fits into one page without a window, if its size is known.
     let small = stream.len() <= PAGE && decoded <= PAGE as u64 && header.content.is_some();
-    let Some(log) = window_log.filter(|_| !small) else { return Ok(()) };
+    let Some(announced) = window.filter(|_| !small) else { return Ok(()) };
     let decoder_memory = |window: u64, content: u64| {
         let block = window.min(ZSTD_BLOCK);
         block.max(4).saturating_add(content.min(window.saturating_add(block).saturating_add(64)))
     };
-    let announced = 1u64.checked_shl(log.into()).unwrap_or(u64::MAX);
     let needed = decoder_memory(header.window.max(1 << 10), header.content.unwrap_or(u64::MAX));
-    if needed > decoder_memory(announced, u64::MAX) { Err(LinuxRefusal::Window) } else { Ok(()) }
+    if needed > decoder_memory(announced.into(), u64::MAX) {
+        Err(LinuxRefusal::Window)
+    } else {
+        Ok(())
+    }
 }
 
 /// The header of a Zstandard frame. Source: RFC 8878, 3.1.1.1.
@@ -321,169 +336,5 @@ impl FrameHeader {
             _ => Some(take(8)?),
         };
         Some(Self { window: window.or(content)?, content })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Fit, Params, compressor};
-    use ferofs_format::algorithm::{Lz4Config, LzmaConfig, ZstdConfig};
-
-    fn text(len: usize) -> Vec<u8> {
-        let mut state = 1u32;
-        std::iter::repeat_with(|| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            b'a' + (state >> 28) as u8
-        })
-        .take(len)
-        .collect()
-    }
-
-    fn encoded(algorithm: Algorithm, src: &[u8]) -> Vec<u8> {
-        let mut out = vec![0; src.len()];
-        let mut compressor = compressor(&Params::new(algorithm, None).unwrap()).unwrap();
-        let Fit::Encoded { produced, .. } = compressor.fit_exact(src, &mut out).unwrap() else {
-            panic!()
-        };
-        out.truncate(produced);
-        out
-    }
-
-    fn announced(window_log: u8) -> CompressionConfigs {
-        CompressionConfigs {
-            zstd: Some(ZstdConfig { window_log }),
-            ..CompressionConfigs::default()
-        }
-    }
-
-    #[test]
-    fn matches_beyond_the_announced_distance_are_refused() {
-        let half = text(30_000);
-        let src = [&half[..], &half].concat();
-        let place = ClusterPlace { block: 4096, offset: 0 };
-        let check = |algorithm, stream: &[u8], configs: &CompressionConfigs| {
-            LinuxChecker::default().check(
-                algorithm,
-                stream,
-                place,
-                src.len(),
-                Portion::Whole,
-                configs,
-            )
-        };
-        let lz4 = encoded(Algorithm::Lz4, &src);
-        for (max_distance, result) in
-            [(29_999, Err(LinuxRefusal::Distance)), (30_000, Ok(())), (LZ4_MAX_DISTANCE, Ok(()))]
-        {
-            let config = Lz4Config { max_distance, max_pcluster_blocks: 1 };
-            let configs = CompressionConfigs { lz4: Some(config), ..CompressionConfigs::default() };
-            assert_eq!(check(Algorithm::Lz4, &lz4, &configs), result, "{max_distance}");
-        }
-        let lzma = encoded(Algorithm::Lzma, &src);
-        for (dict_size, result) in [(16 << 10, Err(LinuxRefusal::Distance)), (32 << 10, Ok(()))] {
-            let configs = CompressionConfigs {
-                lzma: Some(LzmaConfig { dict_size }),
-                ..CompressionConfigs::default()
-            };
-            assert_eq!(check(Algorithm::Lzma, &lzma, &configs), result, "{dict_size}");
-        }
-    }
-
-    fn check(
-        algorithm: Algorithm,
-        src: &[u8],
-        offset: usize,
-        decoded: usize,
-    ) -> Result<(), LinuxRefusal> {
-        let place = ClusterPlace { block: 4096, offset };
-        LinuxChecker::default().check(
-            algorithm,
-            src,
-            place,
-            decoded,
-            Portion::Whole,
-            &announced(17),
-        )
-    }
-
-    #[test]
-    fn a_page_must_hold_more_than_the_end_of_a_deflate_stream() {
-        let mut refused = Vec::new();
-        for len in 9000..9016 {
-            let src = text(len);
-            let stream = encoded(Algorithm::Deflate, &src);
-            // The number of bytes in the last page.
-            for end in 1..8 {
-                let offset = (end + 8192 - stream.len()) % 4096;
-                let place = ClusterPlace { block: 4096, offset };
-                let padding = LinuxChecker::default().deflate_padding(&stream, place, len);
-                if check(Algorithm::Deflate, &stream, offset, len).is_ok() {
-                    assert_eq!(padding, Some(0));
-                    continue;
-                }
-                refused.push(end);
-                let Some(padding) = padding else { continue };
-                assert!(padding > 0);
-                let padded = [&vec![0; padding][..], &stream].concat();
-                check(Algorithm::Deflate, &padded, offset, len).unwrap();
-            }
-        }
-        refused.sort_unstable();
-        refused.dedup();
-        // An end-of-block code of 15 bits at most is in the last two bytes.
-        assert!(refused == [1] || refused == [1, 2], "{refused:?}");
-    }
-
-    #[test]
-    fn padding_must_end_in_the_first_block() {
-        let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
-        let padded = [&[0; 4][..], &stream].concat();
-        check(Algorithm::Lz4, &padded, 4091, 10_400).unwrap();
-        assert_eq!(check(Algorithm::Lz4, &padded, 4092, 10_400), Err(LinuxRefusal::Padding));
-        assert_eq!(check(Algorithm::Lz4, &[0; 100], 0, 10_400), Err(LinuxRefusal::Padding));
-    }
-
-    #[test]
-    fn an_inline_cluster_must_not_start_at_a_pages_second_block() {
-        let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
-        let check = |offset| {
-            let place = ClusterPlace { block: 1024, offset };
-            let none = CompressionConfigs::default();
-            LinuxChecker::default().check(
-                Algorithm::Lz4,
-                &stream,
-                place,
-                10_400,
-                Portion::Whole,
-                &none,
-            )
-        };
-        assert_eq!(check(1024), Err(LinuxRefusal::Padding));
-        for offset in [0, 1016, 1032, 2048, 3072] {
-            check(offset).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_frame_needs_the_extents_length_and_an_announced_window() {
-        let src = text(300_000);
-        let stream = encoded(Algorithm::Zstd, &src);
-        let check = |decoded, portion, log| {
-            let place = ClusterPlace { block: 4096, offset: 0 };
-            LinuxChecker::default().check(
-                Algorithm::Zstd,
-                &stream,
-                place,
-                decoded,
-                portion,
-                &announced(log),
-            )
-        };
-        check(300_000, Portion::Whole, 19).unwrap();
-        check(299_999, Portion::Prefix, 19).unwrap();
-        assert_eq!(check(299_999, Portion::Whole, 19), Err(LinuxRefusal::Frame));
-        assert_eq!(check(300_001, Portion::Prefix, 19), Err(LinuxRefusal::Frame));
-        assert_eq!(check(300_000, Portion::Whole, 12), Err(LinuxRefusal::Window));
     }
 }

@@ -12,7 +12,7 @@ use crate::decoder::Portion;
 use crate::error::DecodeError;
 
 #[cfg(feature = "encode")]
-pub(crate) use encode::{Encoder, library_version};
+pub(crate) use encode::CODEC;
 
 /// A `lzma_stream` that is ended when dropped.
 struct Stream(Box<lzma_stream>);
@@ -22,7 +22,8 @@ unsafe impl Send for Stream {}
 
 impl Default for Stream {
     fn default() -> Self {
-        // SAFETY: LZMA_STREAM_INIT is all zeroes: integers, null pointers, `Option`s of function pointers.
+        // SAFETY: LZMA_STREAM_INIT is all zeroes: integers, null pointers, `Option`s of function
+        // pointers.
         Self(Box::new(unsafe { std::mem::zeroed() }))
     }
 }
@@ -35,8 +36,8 @@ impl Drop for Stream {
 }
 
 impl Stream {
-    /// Runs the initialised coder from `src` to `dst` until it stops; returns its code, the bytes taken and the bytes
-    /// produced.
+    /// Runs the initialised coder from `src` to `dst` until it stops; returns its code, the bytes
+    /// taken and the bytes produced.
     fn run(&mut self, src: &[u8], dst: &mut [u8]) -> (u32, usize, usize) {
         self.0.next_in = src.as_ptr();
         self.0.avail_in = src.len();
@@ -59,7 +60,8 @@ impl Decoder {
         dst: &mut [u8],
         portion: Portion,
     ) -> Result<usize, DecodeError> {
-        // No match reaches further back than the output's start, so this dictionary is large enough.
+        // No match reaches further back than the output's start, so this dictionary is large
+        // enough.
         self.decode_with(dst.len(), src, dst, portion)
     }
 
@@ -102,9 +104,8 @@ mod tests {
     use ferofs_format::Algorithm;
 
     use super::*;
-    use crate::fit::{Compressor, Fit};
-    use crate::params::LzmaParams;
-    use crate::params::{Method, Params};
+    use crate::fit::Fit;
+    use crate::params::{LzmaBits, Params};
 
     /// Random text of 64 letters that repeats after `period` bytes.
     fn text(period: usize, len: usize) -> Vec<u8> {
@@ -117,9 +118,9 @@ mod tests {
         once.into_iter().cycle().take(len).collect()
     }
 
-    fn exact(params: LzmaParams, src: &[u8]) -> Vec<u8> {
+    fn exact(params: Params, src: &[u8]) -> Vec<u8> {
         let mut dst = vec![0; src.len()];
-        let fit = Encoder::new(params, 1 << 20).unwrap().fit_exact(src, &mut dst).unwrap();
+        let fit = crate::compressor(&params).unwrap().fit_exact(src, &mut dst).unwrap();
         let Fit::Encoded { produced, .. } = fit else { panic!("{params:?} does not compress it") };
         dst.truncate(produced);
         let mut out = vec![0; src.len()];
@@ -128,11 +129,8 @@ mod tests {
         dst
     }
 
-    fn params(level: u8) -> LzmaParams {
-        match Params::new(Algorithm::Lzma, Some(level)).unwrap().method {
-            Method::Lzma(params) => params,
-            other => panic!("{other:?}"),
-        }
+    fn params(level: u8) -> Params {
+        Params::new(Algorithm::Lzma, Some(level)).unwrap()
     }
 
     #[test]
@@ -148,7 +146,7 @@ mod tests {
         let src = text(900, 4000);
         for (lc, lp) in (0..=4).flat_map(|lc| (0..=4 - lc).map(move |lp| (lc, lp))) {
             for pb in 0..=4 {
-                let encoded = exact(LzmaParams { lc, lp, pb, ..params(6) }, &src);
+                let encoded = exact(Params { bits: LzmaBits { lc, lp, pb }, ..params(6) }, &src);
                 assert_eq!(!encoded[0], (pb * 5 + lp) * 9 + lc);
             }
         }
@@ -157,8 +155,8 @@ mod tests {
     #[test]
     fn matches_stay_within_the_dictionary() {
         let src = text(8000, 16_000);
-        let near = exact(LzmaParams { dict_size: 4096, ..params(6) }, &src);
-        let far = exact(LzmaParams { dict_size: 16 << 10, ..params(6) }, &src);
+        let near = exact(Params { dictionary: 4096, ..params(6) }, &src);
+        let far = exact(Params { dictionary: 16 << 10, ..params(6) }, &src);
         assert!(near.len() > 11_000 && far.len() < 6500, "{} {}", near.len(), far.len());
     }
 }

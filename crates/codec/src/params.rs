@@ -1,59 +1,96 @@
-//! The parameters of compressors and their valid ranges.
+//! The parameters of compressors: their valid ranges, and their form as text, such as
+//! `zstd,19,dictsize=128K`. The module of each algorithm has its [`Codec`].
 
-use ferofs_format::Algorithm;
+use std::fmt;
+use std::str::FromStr;
+
+use ferofs_format::{Algorithm, byte_size};
 
 use crate::error::ParamsError;
-use crate::fit::MAX_DECODED;
+use crate::fit::{Compressor, MAX_DECODED};
+use crate::{COMPRESSORS, codec};
 
-/// The default of [`Params::window`]: 1 MiB, the size of the largest output, so that every valid output is accepted.
-pub(crate) const DEFAULT_WINDOW: usize = 1 << 20;
+/// The default of [`Params::window`]: 1 MiB, the size of the largest output, so that every valid
+/// output is accepted.
+const DEFAULT_WINDOW: usize = 1 << 20;
 /// The smallest accepted [`Params::window`]: 64 KiB, the window in the EROFS paper.
-pub(crate) const MIN_WINDOW: usize = 64 << 10;
+const MIN_WINDOW: usize = 64 << 10;
 
 /// The smallest and default part of [`Filling::Trials`]. Less unused space needs many more trials.
 pub(crate) const LEAST_UNUSED: u16 = 2;
 /// The largest part of [`Filling::Trials`].
 const MOST_UNUSED: u16 = 64;
 
-/// How algorithms whose libraries encode an input of a given length (DEFLATE, Zstandard) fill an output of a given size.
+/// Names that other tools have for these algorithms, and the names here.
+const OTHER_NAMES: [(&str, &str); 6] = [
+    ("xz", "lzma"),
+    ("gzip", "deflate"),
+    ("gz", "deflate"),
+    ("zlib", "deflate"),
+    ("zst", "zstd"),
+    ("zstandard", "zstd"),
+];
+
+/// What differs between algorithms.
+pub(crate) struct Codec {
+    /// The levels that exist, those first that builders use most.
+    pub(crate) levels: &'static [u8],
+    /// The same for messages.
+    pub(crate) level_range: &'static str,
+    pub(crate) default_level: u8,
+    /// The fastest algorithm and level whose sizes change from content to content as those of the
+    /// slow levels do.
+    pub(crate) fast: (Algorithm, u8),
+    /// The dictionary that `dictsize` gives, in bytes; `None` if it is out of range.
+    pub(crate) dictionary: fn(u32) -> Option<u32>,
+    /// The values of `dictsize`, for messages.
+    pub(crate) dictionary_range: &'static str,
+    /// The default dictionary of a level.
+    pub(crate) level_dictionary: fn(u8) -> u32,
+    /// The default dictionary for clusters of at most this many bytes. A reader allocates it for
+    /// each thread, so it is not larger than useful.
+    pub(crate) cluster_dictionary: fn(u32) -> u32,
+    pub(crate) encoder: fn(&Params) -> Result<Box<dyn Compressor>, ParamsError>,
+    /// See [`encoder_version`](crate::encoder_version).
+    pub(crate) version: fn(&Params) -> u32,
+    /// See [`encoder_memory`](crate::encoder_memory): for contents of so many bytes, of which each
+    /// trial takes so many.
+    pub(crate) memory: fn(&Params, u64, u64) -> u64,
+    /// Nanoseconds for each call with an output of so many bytes, which clears tables, and for each
+    /// byte of input: see [`encoder_time`](crate::encoder_time).
+    pub(crate) time: fn(&Params, usize) -> (u64, u64),
+}
+
+/// How algorithms whose libraries encode an input of a given length (DEFLATE, Zstandard) fill an
+/// output of a given size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filling {
     /// By trials of several lengths.
     Trials {
-        /// The part of the output, in 1/1024, that clusters may leave unused on average: 2 to 64. With more, fewer trials are needed.
+        /// The part of the output, in 1/1024, that clusters may leave unused on average: 2 to 64.
+        /// With more, fewer trials are needed.
         unused: u16,
     },
-    /// In one pass if the algorithm can do that (Zstandard): most clusters leave less than a quarter unused, for which they should take no space,
-    /// and may take less input than the output's size. DEFLATE makes trials.
+    /// In one pass if the algorithm can do that (Zstandard): most clusters leave less than a
+    /// quarter unused, for which they should take no space, and may take less input than the
+    /// output's size. DEFLATE makes trials.
     Bytes,
-    /// In one pass that ends shortly before the end of a block, if the algorithm can do that and the output is large: the blocks behind it
-    /// should take no space. Otherwise by trials.
+    /// In one pass that ends shortly before the end of a block, if the algorithm can do that and
+    /// the output is large: the blocks behind it should take no space. Otherwise by trials.
     Blocks {
         /// log2 of the size of a block in bytes: 9 to 16.
         log: u8,
     },
 }
 
-/// Added to a level of LZ4: liblz4 encodes, so that the bytes are those of other programs. Needs the feature `liblz4-encode`. [`Params::new`] accepts no
-/// such level, as the crate's own encoders make smaller images.
+/// Added to a level of LZ4: liblz4 encodes, so that the bytes are those of other programs. Needs
+/// the feature `liblz4-encode`. [`Params::new`] accepts no such level, as the crate's own encoders
+/// make smaller images.
 pub const LIBLZ4: u8 = 128;
 
-/// The parameters of LZ4.
+/// The bits of LZMA's models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lz4Params {
-    /// 0 is the fast level; 1 to 12 as in lz4hc. [`LIBLZ4`] and more: liblz4's own level, for images of other builders.
-    pub level: u8,
-    /// Matches reach back at most this many bytes: 1024 to 65535.
-    pub max_distance: u16,
-}
-
-/// The parameters of MicroLZMA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LzmaParams {
-    /// 0 to 9; 100 to 109 are their extreme variants.
-    pub level: u8,
-    /// Dictionary size in bytes: 4 KiB to 8 MiB. A decoder allocates this much.
-    pub dict_size: u32,
+pub struct LzmaBits {
     /// Literal context bits, 0 to 4.
     pub lc: u8,
     /// Literal position bits, 0 to 4; `lc + lp` is at most 4.
@@ -62,50 +99,37 @@ pub struct LzmaParams {
     pub pb: u8,
 }
 
-/// The parameters of DEFLATE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeflateParams {
-    /// 0 to 12, as in libdeflate.
-    pub level: u8,
+impl Default for LzmaBits {
+    fn default() -> Self {
+        Self { lc: 3, lp: 0, pb: 2 }
+    }
 }
 
-/// The parameters of Zstandard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZstdParams {
-    /// 1 to 22.
-    pub level: u8,
-    /// log2 of the window in bytes that frames may declare: 10 to 20. Linux mounts no image with a larger one.
-    pub window_log: u8,
-}
-
-/// The algorithm with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// A raw LZ4 block.
-    Lz4(Lz4Params),
-    /// MicroLZMA.
-    Lzma(LzmaParams),
-    /// A raw DEFLATE stream.
-    Deflate(DeflateParams),
-    /// One Zstandard frame.
-    Zstd(ZstdParams),
-}
-
-/// All parameters of a compressor.
+/// The parameters of a compressor.
+///
+/// Their text is that of `ferofs build -z`: a name, and then a level, `dictsize` and LZMA's bits
+/// as far as they differ from the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// The algorithm and its parameters.
-    pub method: Method,
-    /// The most input bytes of one cluster: 64 KiB to 12 MiB. A cluster may take more, up to four times the output.
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// LZ4: 0 is the fast level; 1 to 12 as in lz4hc; [`LIBLZ4`] and more: liblz4's own level, for
+    /// images of other builders. LZMA: 0 to 9; 100 to 109 are their extreme variants. DEFLATE: 0 to
+    /// 12, as in libdeflate. Zstandard: 1 to 22.
+    pub level: u8,
+    /// Matches reach back at most this many bytes, for which a decoder needs memory. LZ4: 1024 to
+    /// 65535. LZMA: 4 KiB to 8 MiB. DEFLATE: 32 KiB. Zstandard: a power of two from 1 KiB to 1 MiB.
+    /// 0, as texts without `dictsize` give it: not yet known, see [`Self::for_clusters`].
+    pub dictionary: u32,
+    /// The default for other algorithms than LZMA.
+    pub bits: LzmaBits,
+    /// The most input bytes of one cluster: 64 KiB to 12 MiB. A cluster may take more, up to four
+    /// times the output.
     pub window: usize,
-    /// How [`Compressor::fit`](crate::Compressor::fit) fills an output. LZ4 and MicroLZMA always fill it in one pass.
+    /// How [`Compressor::fit`](crate::Compressor::fit) fills an output. LZ4 and MicroLZMA always
+    /// fill it in one pass.
     pub filling: Filling,
 }
-
-const LZ4_LEVELS: &str = "0 (fast) to 12";
-const LZMA_LEVELS: &str = "0 to 9, or 100 to 109 (extreme)";
-const DEFLATE_LEVELS: &str = "0 to 12";
-const ZSTD_LEVELS: &str = "1 to 22";
 
 impl Params {
     /// The default parameters of `algorithm` at `level`; `None` is the default level.
@@ -113,47 +137,59 @@ impl Params {
     /// # Errors
     /// [`ParamsError::Level`].
     pub fn new(algorithm: Algorithm, level: Option<u8>) -> Result<Self, ParamsError> {
-        let method = match algorithm {
-            Algorithm::Lz4 => {
-                let level = level.unwrap_or(0);
-                if level >= LIBLZ4 {
-                    return Err(ParamsError::Level {
-                        algorithm: algorithm.name(),
-                        level,
-                        range: LZ4_LEVELS,
-                    });
-                }
-                Method::Lz4(Lz4Params { level, max_distance: 65535 })
-            }
-            Algorithm::Lzma => {
-                let level = level.unwrap_or(6);
-                Method::Lzma(LzmaParams {
-                    level,
-                    dict_size: lzma_dict_size(level % 100),
-                    lc: 3,
-                    lp: 0,
-                    pb: 2,
-                })
-            }
-            Algorithm::Deflate => Method::Deflate(DeflateParams { level: level.unwrap_or(6) }),
-            Algorithm::Zstd => {
-                Method::Zstd(ZstdParams { level: level.unwrap_or(3), window_log: 20 })
-            }
+        let codec = codec(algorithm);
+        let level = level.unwrap_or(codec.default_level);
+        let params = Self {
+            algorithm,
+            level,
+            dictionary: (codec.level_dictionary)(level),
+            bits: LzmaBits::default(),
+            window: DEFAULT_WINDOW,
+            filling: Filling::Trials { unused: LEAST_UNUSED },
         };
-        let filling = Filling::Trials { unused: LEAST_UNUSED };
-        let params = Self { method, window: DEFAULT_WINDOW, filling };
-        params.check().map(|()| params)
+        if level >= LIBLZ4 { Err(params.no_level()) } else { params.check().map(|()| params) }
     }
 
-    /// The algorithm.
+    /// The levels of `algorithm`, those first that builders use most; also those from [`LIBLZ4`]
+    /// on.
     #[must_use]
-    pub const fn algorithm(&self) -> Algorithm {
-        match self.method {
-            Method::Lz4(_) => Algorithm::Lz4,
-            Method::Lzma(_) => Algorithm::Lzma,
-            Method::Deflate(_) => Algorithm::Deflate,
-            Method::Zstd(_) => Algorithm::Zstd,
+    pub fn levels(algorithm: Algorithm) -> &'static [u8] {
+        codec(algorithm).levels
+    }
+
+    /// Chooses the dictionary, if it is not yet known, for clusters of at most `cluster` bytes.
+    #[must_use]
+    pub fn for_clusters(self, cluster: u32) -> Self {
+        let dictionary = match self.dictionary {
+            0 => (codec(self.algorithm).cluster_dictionary)(cluster),
+            known => known,
+        };
+        Self { dictionary, ..self }
+    }
+
+    /// The same with the window of an image that has data of this algorithm.
+    #[must_use]
+    pub fn with_window(self, window: Option<u32>) -> Self {
+        let Some(window) = window else { return self };
+        Self { dictionary: (codec(self.algorithm).dictionary)(window).unwrap_or(window), ..self }
+    }
+
+    /// Fast parameters whose sizes change from content to content as those of these parameters do.
+    /// LZMA has no fast level; Zstandard stands for it.
+    #[must_use]
+    pub fn fast(self) -> Self {
+        let (algorithm, level) = codec(self.algorithm).fast;
+        match Self::new(algorithm, Some(level)) {
+            Ok(fast) if algorithm != self.algorithm => {
+                Self { window: self.window, filling: self.filling, ..fast }
+            }
+            _ => Self { level: self.level.min(level), ..self },
         }
+    }
+
+    pub(crate) fn no_level(&self) -> ParamsError {
+        let (algorithm, range) = (self.algorithm.name(), codec(self.algorithm).level_range);
+        ParamsError::Level { algorithm, level: self.level, range }
     }
 
     /// Checks every parameter.
@@ -161,10 +197,6 @@ impl Params {
     /// # Errors
     /// The first parameter out of range.
     pub fn check(&self) -> Result<(), ParamsError> {
-        let level = |level: u8, ok: bool, range: &'static str| match ok {
-            true => Ok(()),
-            false => Err(ParamsError::Level { algorithm: self.algorithm().name(), level, range }),
-        };
         let within = |field, value: u64, range: std::ops::RangeInclusive<u64>| match range
             .contains(&value)
         {
@@ -179,41 +211,97 @@ impl Params {
             Filling::Bytes => {}
             Filling::Blocks { log } => within("log", log.into(), 9..=16)?,
         }
-        match self.method {
-            Method::Lz4(p) => {
-                let own = if cfg!(any(feature = "liblz4-encode", test)) {
-                    p.level % LIBLZ4
-                } else {
-                    p.level
-                };
-                level(p.level, own <= 12, LZ4_LEVELS)?;
-                within("max_distance", p.max_distance.into(), 1024..=65535)
-            }
-            Method::Lzma(p) => {
-                level(p.level, matches!(p.level, 0..=9 | 100..=109), LZMA_LEVELS)?;
-                within("dict_size", p.dict_size.into(), 4 << 10..=8 << 20)?;
-                within("lc", p.lc.into(), 0..=4)?;
-                within("lp", p.lp.into(), 0..=4)?;
-                within("pb", p.pb.into(), 0..=4)?;
-                if p.lc + p.lp > 4 { Err(ParamsError::LcLp(p.lc + p.lp)) } else { Ok(()) }
-            }
-            Method::Deflate(p) => level(p.level, p.level <= 12, DEFLATE_LEVELS),
-            Method::Zstd(p) => {
-                level(p.level, (1..=22).contains(&p.level), ZSTD_LEVELS)?;
-                within("window_log", p.window_log.into(), 10..=20)
-            }
+        let codec = codec(self.algorithm);
+        let is_built = self.level < LIBLZ4 || cfg!(any(feature = "liblz4-encode", test));
+        if !codec.levels.contains(&self.level) || !is_built {
+            return Err(self.no_level());
         }
+        if (codec.dictionary)(self.dictionary) != Some(self.dictionary) {
+            return Err(self.no_dictionary(self.dictionary.to_string()));
+        }
+        let LzmaBits { lc, lp, pb } = self.bits;
+        if self.algorithm != Algorithm::Lzma && self.bits != LzmaBits::default() {
+            return Err(ParamsError::NotLzma(self.algorithm.name()));
+        }
+        for (field, bits) in [("lc", lc), ("lp", lp), ("pb", pb)] {
+            within(field, bits.into(), 0..=4)?;
+        }
+        if lc + lp > 4 { Err(ParamsError::LcLp(lc + lp)) } else { Ok(()) }
+    }
+
+    fn no_dictionary(&self, given: String) -> ParamsError {
+        let range = codec(self.algorithm).dictionary_range;
+        ParamsError::Dictionary { algorithm: self.algorithm.name(), given, range }
     }
 }
 
-/// The dictionary size in bytes of liblzma's preset, at most 8 MiB: Linux refuses larger ones.
-const fn lzma_dict_size(preset: u8) -> u32 {
-    match preset {
-        0 => 256 << 10,
-        1 => 1 << 20,
-        2 => 2 << 20,
-        3 | 4 => 4 << 20,
-        _ => 8 << 20,
+impl FromStr for Params {
+    type Err = ParamsError;
+
+    fn from_str(text: &str) -> Result<Self, ParamsError> {
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default();
+        let (algorithm, mut level) = match name {
+            "lz4hc" => (Algorithm::Lz4, Some(9)),
+            "libdeflate" => (Algorithm::Deflate, None),
+            _ => {
+                let known = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+                (known.ok_or_else(|| unknown(name))?, None)
+            }
+        };
+        let (mut dictionary, mut bits) = (None, LzmaBits::default());
+        for part in parts {
+            let (option, value) = part.split_once('=').unwrap_or(("level", part));
+            let number = || value.parse().map_err(|_| ParamsError::Number(value.to_owned()));
+            match option {
+                "level" => level = Some(number()?),
+                "lc" => bits.lc = number()?,
+                "lp" => bits.lp = number()?,
+                "pb" => bits.pb = number()?,
+                "dictsize" => dictionary = Some(value),
+                _ => return Err(ParamsError::Option(option.to_owned())),
+            }
+        }
+        let codec = codec(algorithm);
+        // As in Zstandard's library and erofs-utils, level 0 is the default level.
+        let level = level.filter(|level| *level != 0 || codec.levels.contains(&0));
+        let mut params = Self { bits, ..Self::new(algorithm, level)? };
+        if let Some(text) = dictionary {
+            let size = byte_size::parse(text).and_then(codec.dictionary);
+            params.dictionary = size.ok_or_else(|| params.no_dictionary(text.to_owned()))?;
+        }
+        params.check()?;
+        params.dictionary = dictionary.map_or(0, |_| params.dictionary);
+        Ok(params)
+    }
+}
+
+/// The error about a name that no compressor has.
+fn unknown(name: &str) -> ParamsError {
+    // `zstd19`, or the part `19` of `zstd:19`.
+    let before_level = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '=' || c == '-');
+    let is_level =
+        before_level.is_empty() || COMPRESSORS.split(", ").any(|known| known == before_level);
+    let hint = match OTHER_NAMES.iter().find(|(other, _)| *other == name) {
+        Some((_, here)) => format!("; {name} is called {here} here"),
+        None if is_level && !name.is_empty() => "; a comma precedes the level: zstd,19".to_owned(),
+        None => String::new(),
+    };
+    ParamsError::Compressor { name: name.to_owned(), hint }
+}
+
+impl fmt::Display for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.algorithm, self.level) {
+            (Algorithm::Lz4, 0) => f.write_str("lz4")?,
+            (Algorithm::Lz4, level) => write!(f, "lz4hc,{level}")?,
+            (algorithm, level) => write!(f, "{},{level}", algorithm.name())?,
+        }
+        if !matches!(self.dictionary, 0 | 65535) {
+            write!(f, ",dictsize={}", byte_size::exact(self.dictionary.into()))?;
+        }
+        let (LzmaBits { lc, lp, pb }, usual) = (self.bits, LzmaBits::default());
+        if self.bits == usual { Ok(()) } else { write!(f, ",lc={lc},lp={lp},pb={pb}") }
     }
 }
 
@@ -223,27 +311,89 @@ mod tests {
 
     #[test]
     fn an_invalid_level_names_the_range() {
-        for (algorithm, bad, words) in [
-            (Algorithm::Lz4, 13, "lz4 has no level 13: 0 (fast) to 12"),
-            (Algorithm::Lzma, 10, "lzma has no level 10: 0 to 9, or 100 to 109 (extreme)"),
-            (Algorithm::Deflate, 13, "deflate has no level 13: 0 to 12"),
-            (Algorithm::Lzma, 110, "lzma has no level 110: 0 to 9, or 100 to 109 (extreme)"),
-            (Algorithm::Zstd, 0, "zstd has no level 0: 1 to 22"),
-            (Algorithm::Zstd, 23, "zstd has no level 23: 1 to 22"),
+        for (text, words) in [
+            ("lz4,13", "lz4 has no level 13: 0 (fast) to 12"),
+            ("lzma,10", "lzma has no level 10: 0 to 9, or 100 to 109 (extreme)"),
+            ("deflate,13", "deflate has no level 13: 0 to 12"),
+            ("lzma,110", "lzma has no level 110: 0 to 9, or 100 to 109 (extreme)"),
+            ("zstd,23", "zstd has no level 23: 1 to 22"),
         ] {
-            let error = Params::new(algorithm, Some(bad)).unwrap_err();
-            assert_eq!(error.to_string(), words);
+            assert_eq!(text.parse::<Params>().unwrap_err().to_string(), words);
         }
+        assert!(Params::new(Algorithm::Zstd, Some(0)).is_err());
+        assert!(Params::new(Algorithm::Lz4, Some(LIBLZ4)).is_err());
     }
 
     #[test]
     fn other_parameters_have_ranges() {
         let good = Params::new(Algorithm::Lz4, None).unwrap();
-        assert!(Params { window: 65535, ..good }.check().is_err());
-        let far = Method::Lz4(Lz4Params { level: 0, max_distance: 1023 });
+        let words = |params: Params| params.check().unwrap_err().to_string();
         assert_eq!(
-            Params { method: far, ..good }.check().unwrap_err().to_string(),
-            "max_distance is 1023; it must be 1024 to 65535"
+            words(Params { window: 65535, ..good }),
+            "window is 65535; it must be 65536 to 12582912"
         );
+        assert_eq!(
+            words(Params { dictionary: 1023, ..good }),
+            "dictsize=1023: lz4 takes 1024 to 65536"
+        );
+        assert!(Params { dictionary: 0, ..good }.check().is_err());
+    }
+
+    #[test]
+    fn texts_are_parsed_and_printed() {
+        let parse = |text: &str| text.parse::<Params>().unwrap().for_clusters(4096);
+        let all = |text| {
+            let Params { level, dictionary, bits: LzmaBits { lc, lp, pb }, .. } = parse(text);
+            (level, dictionary, [lc, lp, pb])
+        };
+        assert_eq!(all("zstd,level=7,dictsize=128K"), (7, 128 << 10, [3, 0, 2]));
+        assert_eq!(all("lzma,109"), (109, 32 << 10, [3, 0, 2]));
+        assert_eq!(all("lzma,level=9,lc=0,lp=2,pb=0"), (9, 32 << 10, [0, 2, 0]));
+        assert_eq!(all("lzma,lp=1"), (6, 32 << 10, [3, 1, 2]));
+        assert_eq!(all("lz4hc,9,dictsize=16K"), (9, 16 << 10, [3, 0, 2]));
+        for (text, same) in [
+            ("deflate,9,dictsize=0x1000", "libdeflate,9"),
+            ("zstd,level=0", "zstd"),
+            ("lz4,dictsize=64K", "lz4"),
+        ] {
+            assert_eq!(parse(text), parse(same));
+        }
+        for text in ["lz4", "lz4hc,9", "lzma,6", "zstd,3,dictsize=128K", "lzma,9,lc=0,lp=2,pb=0"] {
+            assert_eq!(text.parse::<Params>().unwrap().to_string(), text);
+        }
+        for (clusters, lzma, zstd) in [
+            (4096, 32 << 10, 64 << 10),
+            (64 << 10, 512 << 10, 1 << 20),
+            (u32::MAX, 8 << 20, 1 << 20),
+        ] {
+            let of = |text: &str| text.parse::<Params>().unwrap().for_clusters(clusters).dictionary;
+            assert_eq!((of("lzma"), of("zstd"), of("lz4")), (lzma, zstd, 65535));
+        }
+    }
+
+    #[test]
+    fn wrong_texts_say_what_is_right() {
+        let known = "the compressors are lz4, lz4hc, lzma, deflate, libdeflate, zstd";
+        for (text, words) in [
+            ("lz5", format!("unknown compressor; {known}")),
+            ("xz", format!("unknown compressor; xz is called lzma here; {known}")),
+            ("lzma,lp=2", "lc + lp is 5; it must be 0 to 4".to_owned()),
+            ("zstd,lc=1", "zstd does not take lc, lp and pb".to_owned()),
+            ("zstd,x", "\"x\" is not a number".to_owned()),
+            (
+                "zstd,dictsize=3000",
+                "dictsize=3000: zstd takes a power of two from 1024 to 1048576".to_owned(),
+            ),
+            ("deflate,dictsize=64K", "dictsize=64K: deflate takes 1 to 32768".to_owned()),
+            ("lz4,dictsize=128K", "dictsize=128K: lz4 takes 1024 to 65536".to_owned()),
+            ("lzma,dictsize=1T", "dictsize=1T: lzma takes 4096 to 8388608".to_owned()),
+        ] {
+            assert_eq!(text.parse::<Params>().unwrap_err().to_string(), words);
+        }
+        for text in ["zstd19", "lz4hc12", "zstd=19", "19"] {
+            let error = text.parse::<Params>().unwrap_err().to_string();
+            let words = "unknown compressor; a comma precedes the level: zstd,19; ";
+            assert!(error.starts_with(words), "{error}");
+        }
     }
 }

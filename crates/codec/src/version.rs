@@ -1,52 +1,23 @@
 //! Versions of the compressors: two programs with the same version encode to the same bytes.
 
-#[cfg(any(feature = "liblz4-encode", test))]
-use crate::LIBLZ4;
-use crate::{Method, Params};
+use crate::{Params, codec};
 
-/// The version of the LZ4 compressors. A change of any byte that one of them writes needs a new number, here and below; a test compares
-/// their output with digests.
-const LZ4: u32 = 2;
-/// The version of libdeflate, 1.26, for which libdeflater has no constant. The same test notices another one.
-const DEFLATE: u32 = 126;
-/// The version of the search for the length of a Zstandard extent, and of what is done with the matches that libzstd finds.
-const ZSTD: u32 = 4;
-/// The version of what this crate lets liblzma do.
-const LZMA: u32 = 1;
-/// Versions of this crate are counted above those of the libraries: libzstd has 10,507, liblzma 50,080,012.
-const OWN: u32 = 100_000_000;
+/// Versions of this crate are counted above those of the libraries: libzstd has 10,507, liblzma
+/// 50,080,012.
+pub(crate) const OWN: u32 = 100_000_000;
 
-/// The version of the compressor with `params`. A program with the same version encodes the same content with them to the same bytes.
+/// The version of the compressor with `params`. A program with the same version encodes the same
+/// content with them to the same bytes.
 #[must_use]
 pub fn encoder_version(params: &Params) -> u32 {
-    match params.method {
-        #[cfg(any(feature = "liblz4-encode", test))]
-        Method::Lz4(lz4) if lz4.level >= LIBLZ4 => {
-            crate::lz4::library_version().saturating_add(liblz4_variant(lz4.level == LIBLZ4) * OWN)
-        }
-        Method::Lz4(_) => LZ4,
-        Method::Lzma(_) => crate::lzma::library_version().saturating_add(LZMA * OWN),
-        Method::Deflate(_) => DEFLATE,
-        Method::Zstd(_) => zstd_safe::version_number().saturating_add(ZSTD * OWN),
-    }
-}
-
-/// liblz4's bytes depend on the processor: its hashes are of bytes in the processor's order, and those of the fast level are of as many bytes as a
-/// register has.
-#[cfg(any(feature = "liblz4-encode", test))]
-const fn liblz4_variant(is_fast: bool) -> u32 {
-    match (cfg!(target_endian = "little"), cfg!(target_pointer_width = "64")) {
-        (true, true) => 1,
-        (true, false) => 1 + is_fast as u32,
-        (false, true) => 3,
-        (false, false) => 3 + is_fast as u32,
-    }
+    (codec(params.algorithm).version)(params)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, Filling, Fit, compressor};
+    use crate::lz4::liblz4_variant;
+    use crate::{Algorithm, Filling, Fit, LIBLZ4, compressor};
 
     /// Text, records and noise, the same at each call.
     fn sample() -> Vec<u8> {
@@ -73,15 +44,16 @@ mod tests {
         out
     }
 
-    /// Adds all that `params` make of the sample to a FNV-1a hash. Compressors fill their output, as patches let them. Of DEFLATE patches
-    /// know the length, so that the search for it does not count.
+    /// Adds all that `params` make of the sample to a FNV-1a hash. Compressors fill their output,
+    /// as patches let them. Of DEFLATE patches know the length, so that the search for it does not
+    /// count.
     fn digest(params: &Params, hash: &mut u64) {
         let sample = sample();
         for size in [4096, 16 << 10, 64 << 10, 256 << 10] {
             let mut encoder = compressor(params).unwrap();
             let (mut at, mut block) = (0, vec![0; size]);
             while at < sample.len() {
-                let fit = match params.algorithm() {
+                let fit = match params.algorithm {
                     Algorithm::Deflate => {
                         encoder.fit_exact(&sample[at..sample.len().min(at + size)], &mut block)
                     }
@@ -99,23 +71,21 @@ mod tests {
         }
     }
 
-    /// If this fails, a compressor writes other bytes than before: its version in this file needs a new number, so that
-    /// patches that need the old one are refused, and then the digest here changes, too.
+    /// If this fails, a compressor writes other bytes than before: its version needs a new number, so that patches that need the old one are refused, and then the digest here
+    /// changes, too.
     #[test]
     fn each_version_has_the_bytes_that_it_had() {
         let digest_of = |algorithm: Algorithm, levels: &[u8]| {
             let (mut hash, mut version) = (0xcbf2_9ce4_8422_2325, 0);
             for level in levels {
                 let mut params = Params::new(algorithm, Some(*level % LIBLZ4)).unwrap();
-                if let Method::Lz4(lz4) = &mut params.method {
-                    lz4.level = *level;
-                }
+                params.level = *level;
                 version = encoder_version(&params);
                 digest(&params, &mut hash);
-                match &mut params.method {
-                    Method::Lz4(lz4) => lz4.max_distance = 20_000,
-                    Method::Zstd(_) => params.filling = Filling::Bytes,
-                    Method::Lzma(_) | Method::Deflate(_) => continue,
+                match algorithm {
+                    Algorithm::Lz4 => params.dictionary = 20_000,
+                    Algorithm::Zstd => params.filling = Filling::Bytes,
+                    Algorithm::Lzma | Algorithm::Deflate => continue,
                 }
                 digest(&params, &mut hash);
                 if algorithm == Algorithm::Zstd {

@@ -16,7 +16,16 @@ use crate::decoder::Portion;
 use crate::error::DecodeError;
 
 #[cfg(feature = "encode")]
-pub(crate) use encode::{encoder, encoder_memory};
+pub(crate) use encode::CODEC;
+
+/// The parameters of libzstd.
+#[cfg(feature = "encode")]
+#[derive(Clone, Copy, Debug)]
+struct ZstdParams {
+    level: u8,
+    /// log2 of the window in bytes that frames may declare.
+    window_log: u8,
+}
 
 /// The Zstandard decompressor.
 #[derive(Default)]

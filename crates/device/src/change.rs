@@ -25,11 +25,12 @@ pub(crate) fn apply(
     grow_over: bool,
     signature: Option<&SignatureArgs>,
 ) -> Outcome {
-    let (name, mut patches) = if patch.as_os_str() == "-" {
+    let (name, patches) = if patch.as_os_str() == "-" {
         (Path::new("standard input"), PatchReader::stream(std::io::stdin()))
     } else {
-        (patch, PatchReader::open(patch).about(patch)?)
+        (patch, PatchReader::open(patch))
     };
+    let mut patches = patches.about(name)?;
     let signed = signature.map(|signature| {
         let patch = patches.only_patch().about(name)?;
         signature.check(&patch.digest())?;

@@ -1,5 +1,5 @@
-//! `check`: checks an image against the rules of the format. `verify`: checks each block of an image against the root hash of dm-verity; `mount`
-//! reads through the same checks.
+//! `check`: checks an image against the rules of the format. `verify`: checks each block of an
+//! image against the root hash of dm-verity; `mount` reads through the same checks.
 
 use std::path::{Path, PathBuf};
 

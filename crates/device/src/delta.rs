@@ -35,7 +35,8 @@ pub(crate) fn apply(args: &DeltaArgs) -> Outcome {
 
 /// Prints what a delta says about itself.
 pub(crate) fn show(delta: &Path) -> Outcome {
-    let delta = open(delta)?;
+    let mut delta = open(delta)?;
+    delta.check_length().map_err(Failure::without_subject)?;
     let header = delta.delta().header();
     let root = header.seal.as_ref().map(|seal| format!("root hash   {}\n", Hex(&seal.root)));
     print(&format!(

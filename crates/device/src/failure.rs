@@ -12,6 +12,8 @@ pub(crate) const FAILURE: u8 = 1;
 /// Wrong usage.
 pub(crate) const USAGE: u8 = 2;
 
+/// The system refused memory, whatever the command.
+pub(crate) const OUT_OF_MEMORY: u8 = 8;
 /// Standard output could not be written.
 const OUTPUT_FAILURE: u8 = 2;
 
@@ -42,8 +44,12 @@ impl Failure {
         Self { code, ..self }
     }
 
-    pub(crate) const fn code(&self) -> u8 {
-        self.code
+    pub(crate) fn code(&self) -> u8 {
+        let first: &(dyn Error + 'static) = &*self.reason;
+        let is_memory = std::iter::successors(Some(first), |error| (**error).source())
+            .filter_map(|error| error.downcast_ref::<std::io::Error>())
+            .any(|error| error.kind() == std::io::ErrorKind::OutOfMemory);
+        if is_memory { OUT_OF_MEMORY } else { self.code }
     }
 
     /// Whether the image is damaged, as opposed to a failure of the system.

@@ -1,5 +1,6 @@
-//! `ferofs-device`: what a device does with its images. It applies patches, goes back, checks, verifies and mounts, and builds nothing, so
-//! that a static program is small enough for an initramfs. The commands and exit codes are those of `ferofs`.
+//! `ferofs-device`: what a device does with its images. It applies patches, goes back, checks,
+//! verifies and mounts, and builds nothing, so that a static program is small enough for an
+//! initramfs. The commands and exit codes are those of `ferofs`.
 
 #![forbid(unsafe_code)]
 
@@ -42,6 +43,10 @@ ferofs-device mount IMAGE DIR        mount with FUSE, and answer requests until 
     --low-memory                     use less memory, and read more slowly
 ";
 
+#[global_allocator]
+static ALLOCATOR: ferofs_threads::ReportingAllocator =
+    ferofs_threads::ReportingAllocator { program: "ferofs-device", code: failure::OUT_OF_MEMORY };
+
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // fsck(8) defines another code for wrong usage.
@@ -61,6 +66,11 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Outcome {
+    // As in `ferofs`: not for mounts, which last.
+    if !matches!(command, Command::Mount(_) | Command::Serve(_)) {
+        ferofs_threads::refuse_memory_beyond_cgroup(25);
+    }
+    ferofs_threads::reserve_less_if_limited();
     match command {
         Command::Help => print(HELP.trim_end()),
         Command::Version => print(concat!("ferofs-device ", env!("CARGO_PKG_VERSION"))),

@@ -1,7 +1,8 @@
 //! `mount`: mounts an image with FUSE, and answers requests in the foreground.
 //!
-//! Two processes share the work. The first mounts, starts the second with the FUSE device as its standard input, and unmounts when a signal
-//! arrives or the second ends. It never decodes a byte of the image. The second gives up all rights before it decodes the first byte.
+//! Two processes share the work. The first mounts, starts the second with the FUSE device as its
+//! standard input, and unmounts when a signal arrives or the second ends. It never decodes a byte
+//! of the image. The second gives up all rights before it decodes the first byte.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -29,7 +30,9 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
     // Errors come before the mount.
     drop(Files::open(args)?);
     let fail = |error: io::Error| Failure::about(&args.dir, error);
-    let dir = std::fs::canonicalize(&args.dir).map_err(fail)?;
+    // Without a slash at its end, which would start an automount on it: both would wait for each
+    // other.
+    let dir = std::fs::canonicalize(args.dir.components().as_path()).map_err(fail)?;
     let device = ferofs_fuse::open_device().map_err(|error| Failure::about(&args.dir, error))?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let data = format!(
@@ -53,7 +56,8 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
         let handle = signals.handle();
         let (mount_point, id) = (dir.clone(), Pid::from_child(&child));
         let stop = std::thread::Builder::new().spawn(move || {
-            // The mount is this process's own as long as the child lives. The child ends when nobody uses the mount any more.
+            // The mount is this process's own as long as the child lives. The child ends when
+            // nobody uses the mount any more.
             let mut signals = signals.forever();
             if signals.next().is_some() {
                 unmount(&mount_point);

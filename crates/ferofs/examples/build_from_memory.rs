@@ -1,4 +1,5 @@
-//! Builds an image from entries in memory: `cargo run --example build_from_memory IMAGE`. Linux mounts it: `mount -o loop IMAGE DIR`.
+//! Builds an image from entries in memory: `cargo run --example build_from_memory IMAGE`. Linux
+//! mounts it: `mount -o loop IMAGE DIR`.
 
 use std::error::Error;
 

@@ -1,5 +1,6 @@
-//! Merges layers into one image, the lowest first: `cargo run --example merge_layers IMAGE LAYER...`. A layer is an EROFS image or a tar
-//! archive; whiteouts in it remove files of lower layers. A file that names the layers is added.
+//! Merges layers into one image, the lowest first: `cargo run --example merge_layers IMAGE
+//! LAYER...`. A layer is an EROFS image or a tar archive; whiteouts in it remove files of lower
+//! layers. A file that names the layers is added.
 
 use std::error::Error;
 use std::path::PathBuf;

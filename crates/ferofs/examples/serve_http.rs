@@ -1,5 +1,6 @@
-//! Serves the files of an image over HTTP: `cargo run --example serve_http IMAGE ADDRESS`. It prints the address, and answers each
-//! connection in a thread of its own. Directories are lists of links.
+//! Serves the files of an image over HTTP: `cargo run --example serve_http IMAGE ADDRESS`. It
+//! prints the address, and answers each connection in a thread of its own. Directories are lists of
+//! links.
 
 use std::error::Error;
 use std::fmt::Write as _;

@@ -1,8 +1,9 @@
 //! Checks an image against all rules of the format. Nothing is repaired. Source: FORMAT.md 8.
 //!
-//! One thread walks the tree from the root and checks directories and links (`walk`). Workers check each inode's
-//! attributes, map and content (`inodes`), and add the bytes that it uses to `used_space`. If inodes use the same bytes
-//! against the rules, a second walk finds out which ones (`owners`), and another one the files with fragments in damaged clusters.
+//! One thread walks the tree from the root and checks directories and links (`walk`). Workers check
+//! each inode's attributes, map and content (`inodes`), and add the bytes that it uses to
+//! `used_space`. If inodes use the same bytes against the rules, a second walk finds out which ones
+//! (`owners`), and another one the files with fragments in damaged clusters.
 
 // Not in tests, which fail when a number overflows.
 #![cfg_attr(
@@ -21,35 +22,36 @@ mod superblock;
 mod used_space;
 mod walk;
 
-use std::num::NonZeroUsize;
-
 use checker::Checker;
-use ferofs_read::Image;
-use ferofs_threads::start;
+use ferofs_read::{Image, READER_MEMORY};
+use ferofs_threads::{fitting_workers, start};
 use inodes::{BUFFER_SIZE, Task};
 use queue::{Closing, Queue};
 use walk::Walk;
 
 pub use report::{Finding, Options, Progress, Report};
 
-/// Inodes that wait for a worker at most. The walk waits when the queue is full, so that memory does not grow with the image.
+/// Inodes that wait for a worker at most. The walk waits when the queue is full, so that memory
+/// does not grow with the image.
 const QUEUE: usize = 1024;
 
 /// Checks `image`.
 ///
 /// # Errors
 /// [`crate::Error::Io`] when the image cannot be read; [`crate::Error::Interrupted`], and
-/// [`Limit`](ferofs_read::Error::Limit) in [`crate::Error::Read`], when the check was stopped. Broken rules are in the report.
+/// [`Limit`](ferofs_read::Error::Limit) in [`crate::Error::Read`], when the check was stopped.
+/// Broken rules are in the report.
 pub fn check(image: &Image, options: &Options) -> crate::error::Result<Report> {
     let (report, result) = check_until_stopped(image, options);
     result.map(|()| report)
 }
 
-/// Checks `image` like [`check`]. When an error stops the check, the report has the findings until then. It lacks unreferenced
-/// blocks, link counts, and bytes that are used twice: only a complete walk finds these.
+/// Checks `image` like [`check`]. When an error stops the check, the report has the findings until
+/// then. It lacks unreferenced blocks, link counts, and bytes that are used twice: only a complete
+/// walk finds these.
 pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::error::Result<()>) {
     let checker = Checker::new(image, options.content);
-    let workers = options.workers.or_else(|| std::thread::available_parallelism().ok());
+    let workers = fitting_workers(options.workers, READER_MEMORY);
     let tasks: Queue<Task> = Queue::new(QUEUE);
     checker.check_superblock();
     let walked = std::thread::scope(|scope| {
@@ -57,7 +59,7 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
             let mut buffer = vec![0; BUFFER_SIZE];
             tasks.serve(|task| checker.check_inode(task, &tasks, &mut buffer));
         };
-        start(scope, workers.map_or(1, NonZeroUsize::get), || serve)?;
+        start(scope, workers, || serve)?;
         let closing = Closing(&tasks);
         Ok::<_, crate::error::Error>(Walk::new(&checker, closing.0, &options.progress).run())
     });

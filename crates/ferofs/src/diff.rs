@@ -1,15 +1,17 @@
 //! Compares two trees, each of an image or a directory.
 //!
-//! Both trees are walked together, in the order of names, one directory at a time, so that memory depends on the largest
-//! directory. `ferofs_read::walk` does not fit: it walks one image, in another order, and one tree can be a directory of the
-//! host. Content is read last, and only if needed: not if the sizes differ, and not if both trees are of the same image and
-//! the extents are the same.
+//! Both trees are walked together, in the order of names, one directory at a time, so that memory
+//! depends on the largest directory. `ferofs_read::walk` does not fit: it walks one image, in
+//! another order, and one tree can be a directory of the host. Content is read last, and only if
+//! needed: not if the sizes differ, and not if both trees are of the same image and the extents are
+//! the same.
 
 mod change;
 mod content;
 mod side;
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -22,12 +24,14 @@ use ferofs_read::FileType;
 pub use crate::select::Selection;
 pub use change::{Change, ChangeKind, Differences, Event, Options, Stat};
 pub use side::Side;
-use side::{Node, Tree};
+use side::{FileId, Node, Tree};
 
-/// Compares `first` with `second`, and calls `each` for each event, in the order of paths, until it breaks.
+/// Compares `first` with `second`, and calls `each` for each event, in the order of paths, until it
+/// breaks.
 ///
 /// # Errors
-/// Errors of opening the roots, and those that [end all work](crate::Error::ends_all). Others are events.
+/// Errors of opening the roots, and those that [end all work](crate::Error::ends_all). Others are
+/// events.
 pub fn diff(
     first: &Side,
     second: &Side,
@@ -35,10 +39,12 @@ pub fn diff(
     mut each: impl FnMut(Event) -> ControlFlow<()>,
 ) -> Result<()> {
     let trees = [Tree::new(first), Tree::new(second)];
-    let mut walk = Diff { same_image: first.is_same_image(second), options, trees };
+    let same_image = first.is_same_image(second);
+    let mut walk = Diff { trees, same_image, options, linked: Default::default() };
     let [first, second] = [walk.trees[0].root()?, walk.trees[1].root()?];
-    // The directories from the root to the current one, each with the length of its path and its remaining entries. The path is
-    // stored once: the paths of a deep tree can be far longer than its image.
+    // The directories from the root to the current one, each with the length of its path and its
+    // remaining entries. The path is stored once: the paths of a deep tree can be far longer than
+    // its image.
     let mut path: Vec<u8> = Vec::new();
     let mut open = vec![(0, vec![(OsString::new(), Some(first), Some(second))].into_iter())];
     while let Some((len, entries)) = open.last_mut() {
@@ -81,6 +87,9 @@ struct Diff<'a> {
     trees: [Tree<'a>; 2],
     same_image: bool,
     options: &'a Options,
+    /// The file that has the same name in the other tree, for each file of the first and of the
+    /// second tree with several names.
+    linked: [HashMap<FileId, FileId>; 2],
 }
 
 /// A name, and its file in both trees.
@@ -101,7 +110,12 @@ impl Diff<'_> {
         select.excludes(path, is_dir(&self.trees[0], first) || is_dir(&self.trees[1], second))
     }
 
-    fn compare(&self, path: &Path, first: Option<&Node>, second: Option<&Node>) -> Option<Event> {
+    fn compare(
+        &mut self,
+        path: &Path,
+        first: Option<&Node>,
+        second: Option<&Node>,
+    ) -> Option<Event> {
         let kind = match (first, second) {
             (Some(first), Some(second)) => {
                 self.changed(first, second).map(|changed| changed.map(ChangeKind::Changed))
@@ -121,8 +135,9 @@ impl Diff<'_> {
         }
     }
 
-    fn changed(&self, first: &Node, second: &Node) -> Result<Option<Differences>> {
-        if self.is_same_inode(first, second) {
+    fn changed(&mut self, first: &Node, second: &Node) -> Result<Option<Differences>> {
+        let links = self.options.links && self.links_differ(first, second)?;
+        if self.is_same_inode(first, second) && !links {
             return Ok(None);
         }
         let [left, right] = &self.trees;
@@ -136,6 +151,7 @@ impl Diff<'_> {
             owner: false,
             mtime: false,
             xattrs: Vec::new(),
+            links: links && a.file_type == b.file_type,
         };
         if !changed.file_type {
             let options = self.options;
@@ -150,6 +166,24 @@ impl Diff<'_> {
             changed.content = options.content && self.content_differs(first, second, &stat)?;
         }
         Ok((!changed.is_same()).then_some(changed))
+    }
+
+    /// Whether a file of one tree is here compared with another file than at an earlier name: it
+    /// has hard links that the other tree does not have.
+    fn links_differ(&mut self, first: &Node, second: &Node) -> Result<bool> {
+        let [left, right] = &self.trees;
+        let (Some((a, a_linked)), Some((b, b_linked))) =
+            (left.identity(first)?, right.identity(second)?)
+        else {
+            return Ok(false);
+        };
+        let [of_left, of_right] = &mut self.linked;
+        if !a_linked && !b_linked {
+            return Ok(false);
+        }
+        let (pair_of_a, pair_of_b) =
+            (*of_left.entry(a).or_insert(b), *of_right.entry(b).or_insert(a));
+        Ok((pair_of_a, pair_of_b) != (b, a))
     }
 
     fn content_differs(&self, first: &Node, second: &Node, [a, b]: &[Stat; 2]) -> Result<bool> {

@@ -29,10 +29,14 @@ pub enum Error {
     /// An image could not be read.
     #[error(transparent)]
     Read(ferofs_read::Error),
+    /// fakeroot or another library shows other owners, and this program cannot see them.
+    #[cfg(feature = "host")]
+    #[error(transparent)]
+    Preload(#[from] ferofs_host::PreloadError),
     /// An image could not be built.
     #[cfg(feature = "build")]
     #[error(transparent)]
-    Build(ferofs_build::Error),
+    Build(ferofs_write::Error),
     /// A seal cannot be made or used, or a block does not have the digest that it promises.
     #[error(transparent)]
     Verity(#[from] ferofs_verity::Error),
@@ -54,6 +58,16 @@ pub enum Error {
         /// The attribute.
         name: String,
         /// The number of files without it.
+        files: u64,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Hard links that the target refuses: these files are copies.
+    #[error("{}{}: copied instead of linked: {source}", Escaped::path(path), AndMore(*files))]
+    LinksCopied {
+        /// The first copy.
+        path: PathBuf,
+        /// The number of copies.
         files: u64,
         /// The system's error.
         source: io::Error,
@@ -146,11 +160,13 @@ impl Error {
         Self::Signature { path: path.to_owned(), problem }
     }
 
-    /// Whether all further work on the image fails in the same way: it was cancelled, or a limit was reached.
+    /// Whether all further work on the image fails in the same way: it was cancelled, a limit was
+    /// reached, or there is no memory.
     #[must_use]
-    pub const fn ends_all(&self) -> bool {
+    pub fn ends_all(&self) -> bool {
         match self {
             Self::Interrupted => true,
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::OutOfMemory,
             Self::Read(error) => error.ends_all(),
             _ => false,
         }
@@ -166,7 +182,8 @@ impl Error {
     }
 }
 
-/// I/O errors and interruptions of all crates become the same variants here, so that callers match one.
+/// I/O errors and interruptions of all crates become the same variants here, so that callers match
+/// one.
 impl From<ferofs_read::Error> for Error {
     fn from(error: ferofs_read::Error) -> Self {
         match error {
@@ -177,18 +194,27 @@ impl From<ferofs_read::Error> for Error {
     }
 }
 
+#[cfg(feature = "host")]
+impl From<ferofs_host::IoError> for Error {
+    fn from(error: ferofs_host::IoError) -> Self {
+        let ferofs_host::IoError { action, path, source, .. } = error;
+        Self::Io { action, path, source }
+    }
+}
+
 #[cfg(feature = "build")]
-impl From<ferofs_build::Error> for Error {
-    fn from(error: ferofs_build::Error) -> Self {
+impl From<ferofs_write::Error> for Error {
+    fn from(error: ferofs_write::Error) -> Self {
         match error {
-            ferofs_build::Error::Io { action, path, source } => Self::Io { action, path, source },
-            ferofs_build::Error::Interrupted => Self::Interrupted,
-            ferofs_build::Error::SourceChanged(path) => Self::SourceChanged(path),
-            ferofs_build::Error::Read(error) => Self::Read(error),
+            ferofs_write::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_write::Error::Interrupted => Self::Interrupted,
+            ferofs_write::Error::SourceChanged(path) => Self::SourceChanged(path),
+            ferofs_write::Error::Read(error) => Self::Read(error),
+            ferofs_write::Error::Preload(error) => Self::Preload(error),
             #[cfg(feature = "patch")]
-            ferofs_build::Error::Patch(fault) => Self::Patch(fault),
+            ferofs_write::Error::Patch(fault) => Self::Patch(fault),
             #[cfg(feature = "patch")]
-            ferofs_build::Error::Apply(error) => Self::Apply(error),
+            ferofs_write::Error::Apply(error) => Self::Apply(error),
             error => Self::Build(error),
         }
     }

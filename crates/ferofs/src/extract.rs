@@ -1,6 +1,7 @@
 //! Extracts an image's tree to a directory, or as a tar stream.
 //!
-//! `directory` keeps all that Linux has. `portable` extracts on other systems, and `tar` writes an archive on all of them.
+//! `directory` keeps all that Linux has. `portable` extracts on other systems, and `tar` writes an
+//! archive on all of them.
 
 // Not in tests, which fail when a number overflows.
 #![cfg_attr(

@@ -1,7 +1,8 @@
-//! Shows what an image consists of, by one walk over its tree and its maps. It reads no content except that of unused blocks, to
-//! see whether they are zero.
+//! Shows what an image consists of, by one walk over its tree and its maps. It reads no content
+//! except that of unused blocks, to see whether they are zero.
 //!
-//! [`inspect`] collects statistics, [`Inspection::map`] has the use of each block, [`block_owners`] finds the files of a block.
+//! [`inspect`] collects statistics, [`Inspection::map`] has the use of each block, [`block_owners`]
+//! finds the files of a block.
 
 mod blocks;
 mod histogram;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use ferofs_format::{Algorithm, FileOffset, Nid};
 
+use crate::range_marks::RangeMarks;
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::names::bytes_of;
@@ -22,7 +24,8 @@ pub use blocks::{BlockKind, BlockMap, Run};
 pub use histogram::{Histogram, Ratios};
 pub use owners::{Owner, block_owners, path_of};
 
-/// File name extensions with a group of their own; further ones are counted as `(others)`, so that memory is limited.
+/// File name extensions with a group of their own; further ones are counted as `(others)`, so that
+/// memory is limited.
 const MAX_EXTENSIONS: usize = 4096;
 
 /// The options of an inspection.
@@ -81,7 +84,8 @@ pub enum Storage {
     Inline,
     /// Compressed, on blocks.
     Encoded(Algorithm),
-    /// In the packed inode.
+    /// In the packed inode, whose own extents are not counted. Bytes that several files refer to
+    /// count once.
     Fragment,
     /// Not stored: zeroes.
     Hole,
@@ -116,7 +120,7 @@ pub struct Sharing {
     pub deduplicated: u64,
     /// Files with content in the packed inode.
     pub fragment_files: u64,
-    /// Bytes of content in it.
+    /// Bytes of the packed inode's content that files refer to, each counted once.
     pub fragment_bytes: u64,
     /// Bytes of the packed inode's content.
     pub packed_size: u64,
@@ -163,7 +167,8 @@ pub struct Inspection {
 pub fn inspect(image: &Image, options: &Options) -> crate::error::Result<Inspection> {
     let mut inspector = Inspector::new(image, *options);
     inspector.special_inodes()?;
-    for walked in Walk::new(image) {
+    let mut walk = Walk::new(image);
+    while let Some(walked) = walk.next() {
         match walked {
             Ok(walked) => {
                 inspector.inspection.names += 1;
@@ -172,7 +177,7 @@ pub fn inspect(image: &Image, options: &Options) -> crate::error::Result<Inspect
                     inspector.inode(walked.path, &inode)?;
                 }
             }
-            Err(error) => drop(inspector.value_of::<()>(Path::new(""), Err(error))?),
+            Err(error) => drop(inspector.value_of::<()>(&walk.failed_path(), Err(error))?),
         }
     }
     Ok(inspector.finish()?)
@@ -183,6 +188,8 @@ struct Inspector<'a> {
     options: Options,
     /// Bytes of blocks that extents refer to; shared ones count several times.
     referenced: u64,
+    /// The ranges of the packed inode that files refer to.
+    fragments: RangeMarks,
     inspection: Inspection,
 }
 
@@ -203,10 +210,11 @@ impl<'a> Inspector<'a> {
             map: BlockMap::new(image),
             damage: Vec::new(),
         };
-        Self { image, options, referenced: 0, inspection }
+        Self { image, options, referenced: 0, fragments: RangeMarks::default(), inspection }
     }
 
-    /// Inspects the packed inode and the metabox. They come first: the stored size of a fragment depends on the packed inode's.
+    /// Inspects the packed inode and the metabox. They come first: the stored size of a fragment
+    /// depends on the packed inode's.
     fn special_inodes(&mut self) -> Result<()> {
         let superblock = self.image.superblock();
         let specials =
@@ -258,7 +266,8 @@ impl<'a> Inspector<'a> {
         Ok(())
     }
 
-    /// Inspects the map of an inode. Returns the bytes of its content in the image, and the number of its extents.
+    /// Inspects the map of an inode. Returns the bytes of its content in the image, and the number
+    /// of its extents.
     fn content(
         &mut self,
         path: &Path,
@@ -272,21 +281,15 @@ impl<'a> Inspector<'a> {
         if let Some(end) = self.value_of(path, extents.metadata_end())? {
             self.inspection.map.metadata(inode.place(), end.pos);
         }
-        let (mut stored, mut count, mut fragments) = (0u64, 0u64, 0u64);
+        let (mut stored, mut count, mut has_fragments) = (0u64, 0u64, false);
         for extent in extents {
             let Some(extent) = self.value_of(path, extent)? else { break };
             count += 1;
             let (storage, encoded) = self.extent(path, &extent, kind)?;
             stored = stored.saturating_add(encoded);
-            if storage == Storage::Fragment {
-                fragments = fragments.saturating_add(extent.len);
-            }
+            has_fragments |= storage == Storage::Fragment;
         }
-        if fragments > 0 {
-            self.inspection.sharing.fragment_files += 1;
-            self.inspection.sharing.fragment_bytes =
-                self.inspection.sharing.fragment_bytes.saturating_add(fragments);
-        }
+        self.inspection.sharing.fragment_files += u64::from(has_fragments);
         Ok((stored, count))
     }
 
@@ -319,16 +322,23 @@ impl<'a> Inspector<'a> {
                 (Storage::Encoded(algorithm), encoded_len)
             }
             // A fragment uses a share of the packed inode's bytes in the image.
-            ExtentData::Fragment { .. } => (Storage::Fragment, self.share_of_packed(extent.len)),
+            ExtentData::Fragment { offset } => {
+                let start = offset.get();
+                self.fragments.add(0, start..start.saturating_add(extent.len), 1);
+                (Storage::Fragment, self.share_of_packed(extent.len))
+            }
         };
-        let sum = self.inspection.storage.entry(storage).or_default();
-        sum.extents += 1;
-        sum.decoded = sum.decoded.saturating_add(extent.len);
-        sum.encoded = sum.encoded.saturating_add(encoded);
         if matches!(storage, Storage::Encoded(_)) {
             self.inspection.extent_sizes.add(extent.len);
             self.inspection.ratios.add(encoded, extent.len);
         }
+        if kind == Some(BlockKind::Packed) {
+            return Ok((storage, encoded));
+        }
+        let sum = self.inspection.storage.entry(storage).or_default();
+        sum.extents += 1;
+        sum.decoded = sum.decoded.saturating_add(extent.len);
+        sum.encoded = sum.encoded.saturating_add(encoded);
         Ok((storage, encoded))
     }
 
@@ -341,6 +351,13 @@ impl<'a> Inspector<'a> {
 
     fn finish(mut self) -> Result<Inspection> {
         keep_largest(&mut self.inspection.largest, self.options.largest);
+        let fragment_bytes =
+            self.fragments.merge().iter().fold(0, |sum, range| range.len().saturating_add(sum));
+        let fragments_stored = self.share_of_packed(fragment_bytes);
+        self.inspection.sharing.fragment_bytes = fragment_bytes;
+        if let Some(sum) = self.inspection.storage.get_mut(&Storage::Fragment) {
+            (sum.decoded, sum.encoded) = (fragment_bytes, fragments_stored);
+        }
         self.inspection.map.sum_up();
         self.inspection.sharing.deduplicated =
             self.referenced.saturating_sub(self.inspection.map.data_bytes());
@@ -369,7 +386,8 @@ fn keep_largest(files: &mut Vec<FileInfo>, count: usize) {
     files.truncate(count);
 }
 
-/// The extension after the last dot, in lower case; empty if there is none, if the dot is the first byte, or if it is long.
+/// The extension after the last dot, in lower case; empty if there is none, if the dot is the first
+/// byte, or if it is long.
 fn extension(path: &Path) -> String {
     let name = path.file_name().map(bytes_of).unwrap_or_default();
     match name.iter().rposition(|byte| *byte == b'.') {

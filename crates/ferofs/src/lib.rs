@@ -16,12 +16,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Image`](read::Image) has methods as [`std::fs`] for the rest: `read_dir`, `metadata`, `open_file`, `walk`.
+//! [`Image`](read::Image) has methods as [`std::fs`] for the rest: `read_dir`, `metadata`,
+//! `open_file`, `walk`.
 //!
 //! # Build an image
 //!
-//! A [`Preset`](build::Preset) chooses the compression for a purpose; each says which Linux mounts the image, with
-//! `mount -o loop tree.erofs /mnt`. Without one, nothing is compressed.
+//! A [`Preset`](build::Preset) chooses the compression for a purpose; each says which Linux mounts
+//! the image, with `mount -o loop tree.erofs /mnt`. Without one, nothing is compressed.
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
@@ -69,7 +70,8 @@
 //!
 //! # Mount an image
 //!
-//! Linux mounts images by itself. The crate `ferofs-fuse` mounts them without root, and where Linux is too old.
+//! Linux mounts images by itself. The crate `ferofs-fuse` mounts them without root, and where Linux
+//! is too old.
 //!
 //! # The modules
 //!
@@ -83,6 +85,7 @@
 //! | [`extract`] | writes an image's tree to a directory or a tar stream |
 //! | [`patch`] | updates an image with a small patch, and rolls back |
 //! | [`escape`] | prints names without control characters, which could change a terminal |
+//! | [`byte_size`] | numbers of bytes as text |
 //! | [`seal`] | makes the hash tree of an image while it is built |
 //! | [`signature`] | signs digests, and checks their signatures |
 //! | [`verity`] | makes hash trees over images, and verifies each block that is read |
@@ -90,13 +93,13 @@
 
 #![deny(unsafe_code)]
 
-#[cfg(feature = "build")]
-pub use ferofs_build as build;
 pub use ferofs_read as read;
 pub use ferofs_verity as verity;
+#[cfg(feature = "build")]
+pub use ferofs_write as build;
 
 pub mod check;
-#[cfg(feature = "build")]
+#[cfg(feature = "host")]
 pub mod diff;
 pub mod error;
 #[cfg(feature = "extract-portable")]
@@ -107,7 +110,7 @@ pub mod patch;
 mod range_marks;
 #[cfg(feature = "build")]
 pub mod seal;
-#[cfg(any(feature = "build", feature = "extract-portable"))]
+#[cfg(any(feature = "host", feature = "extract-portable"))]
 mod select;
 #[cfg(feature = "signature")]
 pub mod signature;
@@ -117,8 +120,11 @@ pub use error::AfterFailure;
 #[cfg(feature = "signature")]
 pub use error::SignatureProblem;
 pub use error::{Corruption, Error, Result};
-#[cfg(feature = "build")]
-pub use ferofs_build::NewFile;
+pub use ferofs_format::byte_size;
+#[cfg(feature = "host")]
+pub use ferofs_host as host;
+#[cfg(feature = "host")]
+pub use ferofs_host::NewFile;
 pub use ferofs_read::escape;
 
 /// Runs the program of the guide.

@@ -1,8 +1,8 @@
-//! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH_FORMAT.md
-//! describes the format and the reasons.
+//! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier
+//! states. docs/PATCH_FORMAT.md describes the format and the reasons.
 //!
-//! The crate `ferofs-patch` applies patches, and [`build::incremental`](crate::build::incremental) makes them, with the feature `build`; their items
-//! are here.
+//! The crate `ferofs-patch` applies patches, and [`build::incremental`](crate::build::incremental)
+//! makes them, with the feature `build`; their items are here.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,15 +34,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#[cfg(feature = "build")]
-pub use ferofs_build::incremental::{
-    CreateOptions, DeltaOptions, DeltaSummary, Encoding, GrowthParts, IgnoredAttributes,
-    LikeOptions, PatchFile, PatchSummary, add, build_like, compose, create, create_delta, squash,
-    squash_in_place, squash_options,
-};
 pub use ferofs_patch::{
     Applied, AppliedPatches, ApplyProgress, Change, ChangeKind, Delta, DeltaFile, DeltaOutput,
     Error as ApplyError, FileMedium, Medium, NewParents, Origin, Patch, PatchFault, PatchReader,
     PieceCache, Repaired, SizeParts, State, TrailingData, apply, apply_with, log,
-    names_missing_device, overlay, overlay_with, repair, rollback,
+    names_missing_device, overlay, overlay_with, part_file, repair, rollback,
+};
+#[cfg(feature = "build")]
+pub use ferofs_write::incremental::{
+    CreateOptions, DeltaOptions, DeltaSummary, Encoding, GrowthParts, IgnoredAttributes,
+    LikeOptions, PatchFile, PatchSummary, add, build_like, compose, create, create_delta, squash,
+    squash_in_place, squash_options,
 };

@@ -1,13 +1,16 @@
-//! Marks on ranges of blocks or slots: which kinds of use each has, and which kinds it has more than once.
+//! Marks on ranges of blocks or slots: which kinds of use each has, and which kinds it has more
+//! than once.
 //!
-//! Memory and time depend on the number of ranges, not on their lengths: ranges are collected, and now and then sorted and
-//! merged in one sweep. Sets of ranges in crates do not count how often a range was added, which the checks need.
+//! Memory and time depend on the number of ranges, not on their lengths: ranges are collected, and
+//! now and then sorted and merged in one sweep. Sets of ranges in crates do not count how often a
+//! range was added, which the checks need.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-/// Added ranges that are collected at least before they are merged: 1.5 MiB. Fewer would merge often, more need more memory.
+/// Added ranges that are collected at least before they are merged: 1.5 MiB. Fewer would merge
+/// often, more need more memory.
 const PENDING: usize = 64 << 10;
 /// Bits of a mark.
 const BITS: usize = 16;

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use ferofs_build::{NewFile, Sealer};
+use ferofs_host::NewFile;
 use ferofs_read::{Source, Uuid};
 use ferofs_verity::{Digest, Params, WriteHasher};
+use ferofs_write::Sealer;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
@@ -57,7 +58,8 @@ pub struct BuiltSeal {
 }
 
 impl BuildSeal {
-    /// A seal that follows the image in its file, with blocks of at most 4096 bytes. `threads` threads hash. Without `uuid`, the seal gets one that follows from its root.
+    /// A seal that follows the image in its file, with blocks of at most 4096 bytes. `threads`
+    /// threads hash. Without `uuid`, the seal gets one that follows from its root.
     ///
     /// # Errors
     /// [`ferofs_verity::Error::Parameter`] in [`crate::Error::Verity`].
@@ -112,7 +114,7 @@ impl BuildSeal {
     /// Gives the file of [`Self::in_file`] its name. Call it after the build.
     ///
     /// # Errors
-    /// [`ferofs_build::Error::Io`] in [`crate::Error::Build`].
+    /// [`Error::Io`].
     pub fn finish(&self) -> Result<()> {
         let file = self.file.lock().take();
         match file {

@@ -1,16 +1,16 @@
 //! Selects names by patterns, as those of gitignore(5), for extraction and comparison.
 //!
-//! A pattern with a slash is matched with the path below the start, a pattern without one with the last name of
-//! any path. `*` and `?` match within one name, `**` matches across names.
+//! A pattern with a slash is matched with the path below the start, a pattern without one with the
+//! last name of any path. `*` and `?` match within one name, `**` matches across names.
 
 use std::sync::Arc;
 
-#[cfg(feature = "build")]
-use ferofs_build::{Patterns, UsedPatterns};
-#[cfg(not(feature = "build"))]
+#[cfg(feature = "host")]
+use ferofs_host::{Patterns, UsedPatterns};
+#[cfg(not(feature = "host"))]
 use none::{Patterns, UsedPatterns};
 
-#[cfg(feature = "build")]
+#[cfg(feature = "host")]
 use crate::error::{Error, Result};
 
 /// The names to extract or to compare. By default: all.
@@ -27,18 +27,18 @@ const INCLUDE: usize = 0;
 const EXCLUDE: usize = 1;
 
 impl Selection {
-    /// Selects the names that `include` matches (all if it is empty), without those that `exclude` matches. A directory that
-    /// matches stands for all names below it.
+    /// Selects the names that `include` matches (all if it is empty), without those that `exclude`
+    /// matches. A directory that matches stands for all names below it.
     ///
     /// # Errors
     /// [`Error::Pattern`].
-    #[cfg(feature = "build")]
+    #[cfg(feature = "host")]
     pub fn new<S: AsRef<str>>(include: &[S], exclude: &[S]) -> Result<Self> {
         Ok(Self { include: patterns(include)?, exclude: patterns(exclude)?, used: Arc::default() })
     }
 
     /// The patterns that matched no name of the work with this selection and its clones.
-    #[cfg(feature = "build")]
+    #[cfg(feature = "host")]
     #[must_use]
     pub fn unused(&self) -> Vec<String> {
         let groups = [(INCLUDE, &self.include), (EXCLUDE, &self.exclude)];
@@ -69,8 +69,8 @@ impl Selection {
     }
 }
 
-/// Without the feature `build`, there are no patterns.
-#[cfg(not(feature = "build"))]
+/// Without the feature `host`, there are no patterns.
+#[cfg(not(feature = "host"))]
 mod none {
     #[derive(Clone, Debug)]
     pub(super) enum Patterns {}
@@ -91,7 +91,7 @@ mod none {
     }
 }
 
-#[cfg(feature = "build")]
+#[cfg(feature = "host")]
 fn patterns<S: AsRef<str>>(patterns: &[S]) -> Result<Option<Patterns>> {
     if patterns.is_empty() {
         return Ok(None);

@@ -1,5 +1,9 @@
-//! Signatures of digests, as the kernel and systemd take them for root hashes: PKCS #7, detached, in DER. What is signed is the text of the
-//! digest: its hexadecimal digits, without a line break. openssl does all cryptography.
+//! Signatures of digests, as the kernel and systemd take them for root hashes: PKCS #7, detached,
+//! in DER. What is signed is the text of the digest: its hexadecimal digits, without a line break.
+//! openssl does all cryptography.
+
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,18 +15,20 @@ use crate::error::{Error, Result, SignatureProblem};
 
 /// Bytes of the largest certificate file or signature: those of a few certificates are some KiB.
 const INPUT_MAX: u64 = 1 << 20;
-/// Bits that the keys of these algorithms must have, as openssl names them: 112 bits of security by NIST SP 800-57, table 2. openssl's own
-/// level 2 lets RSA keys from 1920 bits on pass.
+/// Bits that the keys of these algorithms must have, as openssl names them: 112 bits of security by
+/// NIST SP 800-57, table 2. openssl's own level 2 lets RSA keys from 1920 bits on pass.
 const KEY_BITS: [(&str, u32); 3] =
     [("rsaEncryption", 2048), ("rsassaPss", 2048), ("id-ecPublicKey", 224)];
 
-/// The level of openssl that a signature must have: 112 bits of security, for example RSA with 2048 bits and SHA-224.
+/// The level of openssl that a signature must have: 112 bits of security, for example RSA with 2048
+/// bits and SHA-224.
 const SECURITY_LEVEL: &str = "2";
-/// Digests for which collisions are known, or whose length is below the security level, as openssl names them.
+/// Digests for which collisions are known, or whose length is below the security level, as openssl
+/// names them.
 const WEAK_DIGESTS: [&str; 6] = ["md2", "md4", "md5", "mdc2", "sha1", "ripemd160"];
 
-/// A signature of `text` by the private key in the file `key`, whose certificate is in the file `cert`, both in PEM. A key with a password asks
-/// for it on the terminal.
+/// A signature of `text` by the private key in the file `key`, whose certificate is in the file
+/// `cert`, both in PEM. A key with a password asks for it on the terminal.
 ///
 /// # Errors
 /// [`Error::Signature`]: the key or the certificate is none, weak, not valid now, or they do not belong to each other; [`Error::Io`].
@@ -68,7 +74,8 @@ fn about_key(key: &Path, cert: &Path, problem: SignatureProblem) -> Error {
     Error::signature(key, problem)
 }
 
-/// Fails if the file `signature` has no signature of `text` by one of the certificates, which are in PEM and must be valid now.
+/// Fails if the file `signature` has no signature of `text` by one of the certificates, which are
+/// in PEM and must be valid now.
 ///
 /// # Errors
 /// [`Error::Signature`], which names the file at fault; [`Error::Io`].
@@ -134,7 +141,8 @@ fn check_certificate(path: &Path) -> Result<()> {
     }
 }
 
-/// The algorithm and bits of the first weak key in openssl's description of certificates, and the bits that it needs.
+/// The algorithm and bits of the first weak key in openssl's description of certificates, and the
+/// bits that it needs.
 fn weak_key(shown: &str) -> Option<(&str, u32, u32)> {
     let mut algorithm = "";
     shown.lines().map(str::trim).find_map(|line| {
@@ -147,7 +155,8 @@ fn weak_key(shown: &str) -> Option<(&str, u32, u32)> {
     })
 }
 
-/// Why `signature` is not the one structure in DER that a signature is. Linux refuses more bytes, too.
+/// Why `signature` is not the one structure in DER that a signature is. Linux refuses more bytes,
+/// too.
 fn envelope_problem(signature: &[u8]) -> Option<&'static str> {
     if signature.starts_with(b"-----BEGIN") {
         return Some("in PEM: a signature must be in DER");
@@ -160,7 +169,8 @@ fn envelope_problem(signature: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Bytes of the SEQUENCE that starts `bytes`, if it does, with a length in the form that DER allows. Source: X.690, sections 8.1.3 and 10.1.
+/// Bytes of the SEQUENCE that starts `bytes`, if it does, with a length in the form that DER
+/// allows. Source: X.690, sections 8.1.3 and 10.1.
 fn der_len(bytes: &[u8]) -> Option<usize> {
     let (&[0x30, first], rest) = bytes.split_first_chunk::<2>()? else { return None };
     let digits = match first {
@@ -273,7 +283,8 @@ fn openssl(command: &mut Command) -> Result<Vec<u8>, SignatureProblem> {
     Err(SignatureProblem::OpenSsl(reason(&String::from_utf8_lossy(&stderr))))
 }
 
-/// The reason in openssl's messages, which have the form `number:error:code:library:function:reason:file:line:detail`.
+/// The reason in openssl's messages, which have the form
+/// `number:error:code:library:function:reason:file:line:detail`.
 fn reason(text: &str) -> String {
     let line = text.lines().rfind(|line| line.contains(":error:"));
     let reason = line.map(|line| {
@@ -285,78 +296,4 @@ fn reason(text: &str) -> String {
     });
     let reason = reason.or_else(|| text.lines().next_back().map(ToOwned::to_owned));
     format!("openssl: {}", reason.unwrap_or_else(|| "failed without a message".to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn weak_digests_are_found_in_descriptions() {
-        let shown = |name: &str| {
-            format!(
-                "  d.signedData: \n    digestAlgorithms:\n        algorithm: {name} (1.2.3)\n        parameter: NULL\n"
-            )
-        };
-        for weak in ["sha1", "md5", "sha1WithRSAEncryption", "ecdsa-with-SHA1", "ripemd160"] {
-            assert!(weak_digest(&shown(weak)).is_some(), "{weak}");
-        }
-        for good in
-            ["sha256", "sha512", "sha3-256", "rsaEncryption", "ecdsa-with-SHA256", "ED25519"]
-        {
-            assert_eq!(weak_digest(&shown(good)), None, "{good}");
-        }
-    }
-
-    #[test]
-    fn weak_keys_are_found_in_descriptions() {
-        let shown = |algorithm: &str, bits: u32| {
-            format!("   Public Key Algorithm: {algorithm}\n       Public-Key: ({bits} bit)\n")
-        };
-        let (good, weak) = (shown("rsaEncryption", 2048), shown("rsaEncryption", 2047));
-        assert_eq!(weak_key(&good), None);
-        assert_eq!(weak_key(&(good + &weak)), Some(("rsaEncryption", 2047, 2048)));
-        assert_eq!(weak_key(&shown("id-ecPublicKey", 256)), None);
-        assert_eq!(weak_key(&shown("id-ecPublicKey", 192)), Some(("id-ecPublicKey", 192, 224)));
-    }
-
-    #[test]
-    fn a_signature_is_one_sequence() {
-        let long = [&[0x30, 0x82, 1, 0][..], &[0; 256]].concat();
-        for (bytes, len) in [
-            (&[0x30, 0][..], Some(2)),
-            (&[0x30, 3, 1], Some(5)),
-            (&long, Some(260)),
-            (&[0x30], None),
-            (&[0x31, 0], None),
-            // Not DER: an indefinite length, and lengths in longer forms than needed.
-            (&[0x30, 0x80, 0, 0], None),
-            (&[0x30, 0x81, 0x7f], None),
-            (&[0x30, 0x82, 0, 0x80], None),
-            (&[0x30, 0x85, 1, 0, 0, 0, 0], None),
-        ] {
-            assert_eq!(der_len(bytes), len, "{bytes:?}");
-        }
-        assert_eq!(envelope_problem(&long), None);
-        assert!(envelope_problem(&[&long[..], &[0]].concat()).is_some());
-        assert!(envelope_problem(&long[..259]).is_some());
-    }
-
-    #[test]
-    fn content_is_found_in_descriptions() {
-        assert!(is_detached("    eContent: <ABSENT>\n"));
-        for attached in
-            ["", "  eContent: \n   0000 - 61\n", "  eContent: <ABSENT>\n eContent: 61\n"]
-        {
-            assert!(!is_detached(attached), "{attached}");
-        }
-    }
-
-    #[test]
-    fn one_line_gives_the_reason() {
-        let text = "Verification failure\n00A1:error:10800075:PKCS7 routines:PKCS7_verify:certificate verify error:../crypto/pkcs7/pk7_smime.c:296:Verify error: certificate has expired\n";
-        assert_eq!(reason(text), "openssl: certificate verify error: certificate has expired");
-        assert_eq!(reason("Could not open file\n"), "openssl: Could not open file");
-        assert_eq!(reason(""), "openssl: failed without a message");
-    }
 }

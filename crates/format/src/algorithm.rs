@@ -1,10 +1,15 @@
 //! Compression algorithms, and their configurations after the superblock. Source: FORMAT.md 6.1.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::BlockSize;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::view::View;
 
@@ -26,99 +31,74 @@ impl Algorithm {
     /// Every algorithm, in ascending order of its number.
     pub const ALL: [Self; 4] = [Self::Lz4, Self::Lzma, Self::Deflate, Self::Zstd];
 
+    /// The on-disk number, the usual name, and the first Linux version that decodes it.
+    const fn facts(self) -> (u8, &'static str, (u8, u8)) {
+        match self {
+            Self::Lz4 => (0, "lz4", (5, 4)),
+            Self::Lzma => (1, "lzma", (5, 16)),
+            Self::Deflate => (2, "deflate", (6, 6)),
+            Self::Zstd => (3, "zstd", (6, 10)),
+        }
+    }
+
     /// The algorithm with this on-disk number.
     #[must_use]
-    pub const fn from_id(id: u8) -> Option<Self> {
-        match id {
-            0 => Some(Self::Lz4),
-            1 => Some(Self::Lzma),
-            2 => Some(Self::Deflate),
-            3 => Some(Self::Zstd),
-            _ => None,
-        }
+    pub fn from_id(id: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(id)).copied()
     }
 
     /// The on-disk number, 0 to 3.
     #[must_use]
     pub const fn id(self) -> u8 {
-        match self {
-            Self::Lz4 => 0,
-            Self::Lzma => 1,
-            Self::Deflate => 2,
-            Self::Zstd => 3,
-        }
+        self.facts().0
     }
 
     /// This algorithm's bit in `available_compr_algs`.
     #[must_use]
-    pub const fn bit(self) -> u16 {
-        match self {
-            Self::Lz4 => 1,
-            Self::Lzma => 2,
-            Self::Deflate => 4,
-            Self::Zstd => 8,
-        }
+    pub fn bit(self) -> u16 {
+        1u16.checked_shl(self.id().into()).unwrap_or(0)
     }
 
     /// The usual name.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lz4 => "lz4",
-            Self::Lzma => "lzma",
-            Self::Deflate => "deflate",
-            Self::Zstd => "zstd",
-        }
+        self.facts().1
+    }
+
+    /// The first Linux version that decodes it: `(6, 10)` is 6.10.
+    #[must_use]
+    pub const fn linux_version(self) -> (u8, u8) {
+        self.facts().2
     }
 }
 
-/// The limits of an image's LZ4 data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lz4Config {
-    /// The largest match distance in bytes: 1 to 65535.
-    pub max_distance: u16,
-    /// The largest pcluster in blocks; 0 and 1 both mean one block.
+/// The limits of an image's data of one algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlgorithmConfig {
+    /// Matches reach back at most this many bytes: LZ4's largest distance (1 to 65535),
+    /// MicroLZMA's dictionary, or the window of DEFLATE or Zstandard, a power of two. erofs-utils
+    /// writes 1 for DEFLATE, whose value no reader uses.
+    pub window: u32,
+    /// Of LZ4: the largest pcluster in blocks; 0 and 1 both mean one block. 0 for others.
     pub max_pcluster_blocks: u16,
 }
 
-/// The limits of an image's MicroLZMA data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LzmaConfig {
-    /// Dictionary size in bytes.
-    pub dict_size: u32,
-}
-
-/// The limits of an image's DEFLATE data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeflateConfig {
-    /// log2 of the window in bytes: at most 15. erofs-utils writes 0 when it encodes with libdeflate, and no reader uses the value.
-    pub window_bits: u8,
-}
-
-/// The limits of an image's Zstandard data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZstdConfig {
-    /// log2 of the window in bytes: 10 and up.
-    pub window_log: u8,
-}
-
-/// The configurations of an image's algorithms; `None` for algorithms that it does not use.
+/// The configurations of an image's algorithms, in the order of [`Algorithm::ALL`]; `None` for
+/// algorithms that it does not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CompressionConfigs {
-    /// The configuration of LZ4.
-    pub lz4: Option<Lz4Config>,
-    /// The configuration of MicroLZMA.
-    pub lzma: Option<LzmaConfig>,
-    /// The configuration of DEFLATE.
-    pub deflate: Option<DeflateConfig>,
-    /// The configuration of Zstandard.
-    pub zstd: Option<ZstdConfig>,
-}
+pub struct CompressionConfigs([Option<AlgorithmConfig>; Algorithm::ALL.len()]);
 
 /// The largest match distance in bytes that LZ4 itself allows; a stored 0 means this.
 pub const LZ4_MAX_DISTANCE: u16 = 65535;
-/// The largest MicroLZMA dictionary in bytes that Linux accepts. Larger ones are an error.
-pub const LZMA_MAX_DICT_SIZE: u32 = 8 << 20;
+/// The MicroLZMA dictionaries in bytes that Linux accepts. Larger ones are an error.
+pub const LZMA_DICT_SIZES: RangeInclusive<u32> = 4096..=8 << 20;
+/// log2 of the smallest and of the largest window of Zstandard in bytes that Linux accepts.
+pub const ZSTD_WINDOW_LOGS: RangeInclusive<u8> = 10..=20;
+/// The most blocks of LZ4's pclusters that Linux accepts: it counts them as pages, also if blocks
+/// are smaller.
+const LZ4_PCLUSTER_BLOCKS: u64 = 256;
+/// The most bytes of a pcluster that Linux accepts.
+const PCLUSTER_MAX: u64 = 1 << 20;
 /// The stored `windowlog` is the window's log2 less this.
 const ZSTD_WINDOW_LOG_BASE: u8 = 10;
 
@@ -161,25 +141,74 @@ impl CompressionConfigs {
         + size_of::<RawDeflate>()
         + size_of::<RawZstd>();
 
+    /// The configuration of an image without records: one LZ4 distance, where 0 means
+    /// [`LZ4_MAX_DISTANCE`], and pclusters of one block.
+    #[must_use]
+    pub fn of_lz4(max_distance: u16) -> Self {
+        let mut configs = Self::default();
+        let window = if max_distance == 0 { LZ4_MAX_DISTANCE } else { max_distance };
+        let config = AlgorithmConfig { window: window.into(), max_pcluster_blocks: 1 };
+        configs.extend(Algorithm::Lz4, config);
+        configs
+    }
+
+    /// The reverse of [`Self::of_lz4`]: the distance, if the image needs no records.
+    #[must_use]
+    pub fn lz4_only(&self) -> Option<u16> {
+        let config = self.get(Algorithm::Lz4).filter(|config| config.max_pcluster_blocks <= 1)?;
+        // Old kernels know the full distance as 0.
+        let distance = u16::try_from(config.window).ok().filter(|max| *max < LZ4_MAX_DISTANCE);
+        (self.available() == Algorithm::Lz4.bit()).then_some(distance.unwrap_or(0))
+    }
+
+    /// The limits of the data of `algorithm`.
+    #[must_use]
+    pub fn get(&self, algorithm: Algorithm) -> Option<AlgorithmConfig> {
+        self.0.get(usize::from(algorithm.id())).copied().flatten()
+    }
+
+    /// [`AlgorithmConfig::window`] of `algorithm`.
+    #[must_use]
+    pub fn window(&self, algorithm: Algorithm) -> Option<u32> {
+        self.get(algorithm).map(|config| config.window)
+    }
+
+    /// Whether the image may use `algorithm`.
+    #[must_use]
+    pub fn contains(&self, algorithm: Algorithm) -> bool {
+        self.get(algorithm).is_some()
+    }
+
+    /// Lets the image also have data within the limits of `config`.
+    pub fn extend(&mut self, algorithm: Algorithm, config: AlgorithmConfig) {
+        let old = self.get(algorithm).unwrap_or_default();
+        if let Some(place) = self.0.get_mut(usize::from(algorithm.id())) {
+            *place = Some(AlgorithmConfig {
+                window: old.window.max(config.window),
+                max_pcluster_blocks: old.max_pcluster_blocks.max(config.max_pcluster_blocks),
+            });
+        }
+    }
+
+    /// Configurations with which a reader can decode the extents of both images.
+    #[must_use]
+    pub fn union(mut self, other: &Self) -> Self {
+        for algorithm in Algorithm::ALL {
+            if let Some(config) = other.get(algorithm) {
+                self.extend(algorithm, config);
+            }
+        }
+        self
+    }
+
     /// The bitmap `available_compr_algs`.
     #[must_use]
     pub fn available(&self) -> u16 {
         Algorithm::ALL.into_iter().filter(|a| self.contains(*a)).fold(0, |bits, a| bits | a.bit())
     }
 
-    /// Whether the image may use `algorithm`.
-    #[must_use]
-    pub const fn contains(&self, algorithm: Algorithm) -> bool {
-        match algorithm {
-            Algorithm::Lz4 => self.lz4.is_some(),
-            Algorithm::Lzma => self.lzma.is_some(),
-            Algorithm::Deflate => self.deflate.is_some(),
-            Algorithm::Zstd => self.zstd.is_some(),
-        }
-    }
-
-    /// Reads the records for the algorithms in `available` from `bytes`, which start right after the
-    /// superblock; more bytes may follow.
+    /// Reads the records for the algorithms in `available` from `bytes`, which start right after
+    /// the superblock; more bytes may follow.
     ///
     /// # Errors
     /// An unknown algorithm's bit, a record that is too short, a value out of range.
@@ -194,12 +223,7 @@ impl CompressionConfigs {
         for algorithm in Algorithm::ALL.into_iter().filter(|a| available & a.bit() != 0) {
             let len = view.read::<U16>()?.get();
             let mut record = view.sub(usize::from(len), Structure::CompressionConfig)?;
-            match algorithm {
-                Algorithm::Lz4 => configs.lz4 = Some(parse_lz4(&mut record)?),
-                Algorithm::Lzma => configs.lzma = Some(parse_lzma(&mut record)?),
-                Algorithm::Deflate => configs.deflate = Some(parse_deflate(&mut record)?),
-                Algorithm::Zstd => configs.zstd = Some(parse_zstd(&mut record)?),
-            }
+            configs.extend(algorithm, parse(algorithm, &mut record)?);
         }
         Ok(configs)
     }
@@ -208,30 +232,63 @@ impl CompressionConfigs {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        if let Some(c) = self.lz4 {
-            let raw = RawLz4 {
-                max_distance: c.max_distance.into(),
-                max_pclusterblks: c.max_pcluster_blocks.into(),
-                reserved: [0; 10],
-            };
-            push_record(&mut out, 14, raw.as_bytes());
-        }
-        if let Some(c) = self.lzma {
-            let raw = RawLzma { dict_size: c.dict_size.into(), format: 0.into(), reserved: [0; 8] };
-            push_record(&mut out, 14, raw.as_bytes());
-        }
-        if let Some(c) = self.deflate {
-            push_record(
-                &mut out,
-                6,
-                RawDeflate { windowbits: c.window_bits, reserved: [0; 5] }.as_bytes(),
-            );
-        }
-        if let Some(c) = self.zstd {
-            let windowlog = c.window_log.saturating_sub(ZSTD_WINDOW_LOG_BASE);
-            push_record(&mut out, 6, RawZstd { format: 0, windowlog, reserved: [0; 4] }.as_bytes());
+        for algorithm in Algorithm::ALL {
+            let Some(config) = self.get(algorithm) else { continue };
+            let log = u8::try_from(config.window.checked_ilog2().unwrap_or(0)).unwrap_or(0);
+            match algorithm {
+                Algorithm::Lz4 => {
+                    let raw = RawLz4 {
+                        max_distance: u16::try_from(config.window).unwrap_or(u16::MAX).into(),
+                        max_pclusterblks: config.max_pcluster_blocks.into(),
+                        reserved: [0; 10],
+                    };
+                    push_record(&mut out, 14, raw.as_bytes());
+                }
+                Algorithm::Lzma => {
+                    let dict_size = config.window.into();
+                    let raw = RawLzma { dict_size, format: 0.into(), reserved: [0; 8] };
+                    push_record(&mut out, 14, raw.as_bytes());
+                }
+                Algorithm::Deflate => {
+                    let raw = RawDeflate { windowbits: log, reserved: [0; 5] };
+                    push_record(&mut out, 6, raw.as_bytes());
+                }
+                Algorithm::Zstd => {
+                    let windowlog = log.saturating_sub(ZSTD_WINDOW_LOG_BASE);
+                    let raw = RawZstd { format: 0, windowlog, reserved: [0; 4] };
+                    push_record(&mut out, 6, raw.as_bytes());
+                }
+            }
         }
         out
+    }
+
+    /// The settings of an image with blocks of this size that the parser accepts and Linux does
+    /// not: it does not mount the image.
+    pub fn refused_by_linux(&self, block: BlockSize) -> impl Iterator<Item = Fault> {
+        let blocks_max = PCLUSTER_MAX.checked_div(block.bytes64()).unwrap_or(0);
+        let blocks_max = blocks_max.min(LZ4_PCLUSTER_BLOCKS);
+        let configs = *self;
+        Algorithm::ALL.into_iter().filter_map(move |algorithm| {
+            let config = configs.get(algorithm)?;
+            let (field, value, is_refused) = match algorithm {
+                Algorithm::Lz4 => {
+                    let blocks = u64::from(config.max_pcluster_blocks);
+                    ("lz4 max_pclusterblks", blocks, blocks > blocks_max)
+                }
+                Algorithm::Lzma => {
+                    let is_refused = !LZMA_DICT_SIZES.contains(&config.window);
+                    ("lzma dict_size", config.window.into(), is_refused)
+                }
+                // The parser checks all of it.
+                Algorithm::Deflate => return None,
+                Algorithm::Zstd => {
+                    let log = config.window.checked_ilog2().unwrap_or(0);
+                    ("zstd windowlog", log.into(), log > u32::from(*ZSTD_WINDOW_LOGS.end()))
+                }
+            };
+            is_refused.then_some(Fault::Field { field, value })
+        })
     }
 }
 
@@ -241,119 +298,43 @@ fn push_record(out: &mut Vec<u8>, len: u16, record: &[u8]) {
     out.extend_from_slice(record);
 }
 
-fn parse_lz4(record: &mut View<'_>) -> Result<Lz4Config> {
-    let raw = record.read::<RawLz4>()?;
-    Ok(Lz4Config {
-        max_distance: match raw.max_distance.get() {
-            0 => LZ4_MAX_DISTANCE,
-            distance => distance,
-        },
-        max_pcluster_blocks: raw.max_pclusterblks.get(),
-    })
-}
-
-fn parse_lzma(record: &mut View<'_>) -> Result<LzmaConfig> {
-    let raw = record.read::<RawLzma>()?;
-    let (format, dict_size) = (raw.format.get(), raw.dict_size.get());
-    if format != 0 {
-        return Err(record.fault(Fault::Field { field: "lzma format", value: format.into() }));
-    }
-    if dict_size > LZMA_MAX_DICT_SIZE {
-        return Err(record.fault(Fault::Field { field: "lzma dict_size", value: dict_size.into() }));
-    }
-    Ok(LzmaConfig { dict_size })
-}
-
-fn parse_deflate(record: &mut View<'_>) -> Result<DeflateConfig> {
-    let window_bits = record.read::<RawDeflate>()?.windowbits;
-    // As Linux, which refuses only windows that its decoder does not have.
-    if window_bits > 15 {
-        return Err(
-            record.fault(Fault::Field { field: "deflate windowbits", value: window_bits.into() })
-        );
-    }
-    Ok(DeflateConfig { window_bits })
-}
-
-fn parse_zstd(record: &mut View<'_>) -> Result<ZstdConfig> {
-    let raw = record.read::<RawZstd>()?;
-    if raw.format != 0 {
-        return Err(record.fault(Fault::Field { field: "zstd format", value: raw.format.into() }));
-    }
-    // 31 keeps sizes within 32 bits. Decoders have lower limits.
-    match raw.windowlog.checked_add(ZSTD_WINDOW_LOG_BASE) {
-        Some(window_log) if window_log <= 31 => Ok(ZstdConfig { window_log }),
-        _ => {
-            Err(record.fault(Fault::Field { field: "zstd windowlog", value: raw.windowlog.into() }))
+fn parse(algorithm: Algorithm, record: &mut View<'_>) -> Result<AlgorithmConfig> {
+    let mut config = AlgorithmConfig::default();
+    let (field, value) = match algorithm {
+        Algorithm::Lz4 => {
+            let raw = record.read::<RawLz4>()?;
+            config.max_pcluster_blocks = raw.max_pclusterblks.get();
+            let distance = raw.max_distance.get();
+            config.window = if distance == 0 { LZ4_MAX_DISTANCE } else { distance }.into();
+            return Ok(config);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn configs() -> impl Strategy<Value = CompressionConfigs> {
-        let lz4 = (1u16.., any::<u16>()).prop_map(|(max_distance, max_pcluster_blocks)| {
-            Lz4Config { max_distance, max_pcluster_blocks }
-        });
-        let lzma = (0..=LZMA_MAX_DICT_SIZE).prop_map(|dict_size| LzmaConfig { dict_size });
-        let deflate = (0u8..=15).prop_map(|window_bits| DeflateConfig { window_bits });
-        let zstd = (10u8..=31).prop_map(|window_log| ZstdConfig { window_log });
-        (
-            proptest::option::of(lz4),
-            proptest::option::of(lzma),
-            proptest::option::of(deflate),
-            proptest::option::of(zstd),
-        )
-            .prop_map(|(lz4, lzma, deflate, zstd)| CompressionConfigs {
-                lz4,
-                lzma,
-                deflate,
-                zstd,
-            })
-    }
-
-    proptest! {
-        #[test]
-        fn round_trips(configs in configs()) {
-            let bytes = configs.to_bytes();
-            prop_assert_eq!(CompressionConfigs::parse(configs.available(), &bytes), Ok(configs));
-            let is_longest = Algorithm::ALL.into_iter().all(|algorithm| configs.contains(algorithm));
-            prop_assert_eq!(bytes.len() == CompressionConfigs::LEN_MAX, is_longest);
+        Algorithm::Lzma => {
+            let raw = record.read::<RawLzma>()?;
+            config.window = raw.dict_size.get();
+            match raw.format.get() {
+                0 if config.window <= *LZMA_DICT_SIZES.end() => return Ok(config),
+                0 => ("lzma dict_size", config.window),
+                format => ("lzma format", format.into()),
+            }
         }
-
-        #[test]
-        fn garbage_never_panics(available: u16, bytes: Vec<u8>) {
-            let _ = CompressionConfigs::parse(available, &bytes);
+        Algorithm::Deflate => {
+            let bits = record.read::<RawDeflate>()?.windowbits;
+            // As Linux, which refuses only windows that its decoder does not have.
+            match 1u32.checked_shl(bits.into()) {
+                Some(window) if bits <= 15 => return Ok(AlgorithmConfig { window, ..config }),
+                _ => ("deflate windowbits", bits.into()),
+            }
         }
-    }
-
-    /// The last values that are accepted, and the first ones that are not.
-    #[test]
-    fn limits_of_records() {
-        let lz4 = |distance, max_pcluster_blocks| CompressionConfigs {
-            lz4: Some(Lz4Config { max_distance: distance, max_pcluster_blocks }),
-            ..Default::default()
-        };
-        assert_eq!(
-            CompressionConfigs::parse(1, &[14, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            Ok(lz4(65535, 3))
-        );
-        let is_taken = |available, len: u8, record: &[u8]| {
-            let mut bytes = [&[len, 0], record].concat();
-            bytes.resize(usize::from(len) + 2, 0);
-            CompressionConfigs::parse(available, &bytes).is_ok()
-        };
-        for (available, len, good, bad) in [
-            (2, 14, &[0, 0, 0x80, 0][..], &[&[1, 0, 0x80, 0][..], &[0, 0, 0, 0, 1]][..]),
-            (4, 6, &[15], &[&[16]]),
-            (8, 6, &[0, 21], &[&[0, 22], &[0, 246], &[1]]),
-        ] {
-            assert!(is_taken(available, len, good) && !is_taken(available, len - 1, good));
-            assert!(bad.iter().all(|bad| !is_taken(available, len, bad)), "{available}");
+        Algorithm::Zstd => {
+            let raw = record.read::<RawZstd>()?;
+            let log = u32::from(raw.windowlog).saturating_add(ZSTD_WINDOW_LOG_BASE.into());
+            match (raw.format, 1u32.checked_shl(log)) {
+                // 2 GiB keeps sizes within 32 bits. Decoders have lower limits.
+                (0, Some(window)) => return Ok(AlgorithmConfig { window, ..config }),
+                (0, None) => ("zstd windowlog", raw.windowlog.into()),
+                (format, _) => ("zstd format", format.into()),
+            }
         }
-        assert!(!is_taken(16, 14, &[]));
-    }
+    };
+    Err(record.fault(Fault::Field { field, value: value.into() }))
 }

@@ -1,10 +1,12 @@
-//! Allocates places in the metadata area: for inodes with the bytes that follow them, and for blocks of directories.
+//! Allocates places in the metadata area: for inodes with the bytes that follow them, and for
+//! blocks of directories.
 //!
-//! The allocator remembers some blocks that have free space and puts each inode into the fullest one where it fits. So inodes
-//! stay near those before and after them, and little space is lost.
+//! The allocator remembers some blocks that have free space and puts each inode into the fullest
+//! one where it fits. So inodes stay near those before and after them, and little space is lost.
 //!
-//! Builds and patches compute places with it. A program that applies a patch computes them again: if the allocator gives other places,
-//! the version of the patch format must be raised (docs/PATCH_FORMAT.md).
+//! Builds and patches compute places with it. A program that applies a patch computes them again:
+//! if the allocator gives other places, the version of the patch format must be raised
+//! (docs/PATCH_FORMAT.md).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,8 +14,8 @@ use core::cmp::Reverse;
 
 use crate::units::{BlockSize, SLOT_SIZE};
 
-/// The most blocks with free space that are remembered; beyond it, the fullest one is forgotten. With more, less space is lost,
-/// but inodes are farther from their neighbours.
+/// The most blocks with free space that are remembered; beyond it, the fullest one is forgotten.
+/// With more, less space is lost, but inodes are farther from their neighbours.
 const OPEN_BLOCKS: usize = 32;
 
 /// Allocates places, in bytes and blocks from the start of the area.
@@ -54,9 +56,10 @@ impl AreaAllocator {
         self.blocks
     }
 
-    /// Allocates a place for an inode of `len` bytes with the bytes that follow it, at a multiple of an inode slot. It is within
-    /// one block if it fits into one. The last `inline` bytes, at most a block minus one slot, are content, which is always within
-    /// one block, and never at its start: where its pages are larger than a block, Linux treats a compressed tail there as
+    /// Allocates a place for an inode of `len` bytes with the bytes that follow it, at a multiple
+    /// of an inode slot. It is within one block if it fits into one. The last `inline` bytes, at
+    /// most a block minus one slot, are content, which is always within one block, and never at its
+    /// start: where its pages are larger than a block, Linux treats a compressed tail there as
     /// padding.
     pub fn allocate(&mut self, len: u64, inline: u64) -> u64 {
         let block = self.block.bytes64();
@@ -69,7 +72,8 @@ impl AreaAllocator {
             .iter_mut()
             .enumerate()
             .filter(|(_, open)| block.saturating_sub(open.used) >= len);
-        // The first one of equally full blocks: the result must not depend on the order in the list.
+        // The first one of equally full blocks: the result must not depend on the order in the
+        // list.
         let Some((index, best)) = fitting.max_by_key(|(_, open)| (open.used, Reverse(open.number)))
         else {
             let number = self.allocate_blocks(1);
@@ -84,7 +88,8 @@ impl AreaAllocator {
         self.start_of(number).saturating_add(used)
     }
 
-    /// Allocates a place for more than a block: directly after the last allocation if its block has free space.
+    /// Allocates a place for more than a block: directly after the last allocation if its block has
+    /// free space.
     fn allocate_long(&mut self, len: u64, inline: u64) -> u64 {
         let end_of_area = self.start_of(self.blocks);
         let last = self.open.iter().position(|open| open.number.saturating_add(1) == self.blocks);
@@ -106,7 +111,8 @@ impl AreaAllocator {
         pos
     }
 
-    /// The first slot from `pos` on where the last `inline` of `len` bytes are within one block and not at its start.
+    /// The first slot from `pos` on where the last `inline` of `len` bytes are within one block and
+    /// not at its start.
     const fn avoid_block_boundary(&self, pos: u64, len: u64, inline: u64) -> u64 {
         let start = pos.saturating_add(len).saturating_sub(inline);
         let in_block = start & self.block.mask();
@@ -169,7 +175,8 @@ pub struct MetadataSize {
     pub blocks: u64,
 }
 
-/// Allocates places for inodes and for the blocks of directories: in one area, or the inodes in the metabox and the blocks in an area.
+/// Allocates places for inodes and for the blocks of directories: in one area, or the inodes in the
+/// metabox and the blocks in an area.
 #[derive(Clone, Debug)]
 pub struct MetadataAreas {
     area: AreaAllocator,
@@ -177,7 +184,8 @@ pub struct MetadataAreas {
 }
 
 impl MetadataAreas {
-    /// Inodes and blocks in one area, or the inodes in the metabox. The first `reserved` bytes of where the inodes are stay free.
+    /// Inodes and blocks in one area, or the inodes in the metabox. The first `reserved` bytes of
+    /// where the inodes are stay free.
     #[must_use]
     pub fn new(block: BlockSize, in_metabox: bool, reserved: u64) -> Self {
         let inodes = AreaAllocator::new(block, reserved);
@@ -192,7 +200,8 @@ impl MetadataAreas {
         self.metabox.as_mut().unwrap_or(&mut self.area).allocate(size.len, size.inline)
     }
 
-    /// Allocates the blocks of a directory or a symbolic link. Returns the first one; `None` if there are none.
+    /// Allocates the blocks of a directory or a symbolic link. Returns the first one; `None` if
+    /// there are none.
     pub fn allocate_blocks(&mut self, size: MetadataSize) -> Option<u64> {
         (size.blocks > 0).then(|| self.area.allocate_blocks(size.blocks))
     }
@@ -210,14 +219,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Places of many small inodes, and of larger ones, which leave space in more blocks than are remembered.
+    /// Places of many small inodes, and of larger ones, which leave space in more blocks than are
+    /// remembered.
     #[test]
     fn places_are_those_that_patches_rely_on() {
         assert_eq!(places(700), (823, 4_700_938_518_225_166_544));
         assert_eq!(places(3900), (1504, 9_355_397_885_945_201_313));
     }
 
-    /// The blocks of an area after 2000 allocations of at most about `most` bytes, and a digest of their places.
+    /// The blocks of an area after 2000 allocations of at most about `most` bytes, and a digest of
+    /// their places.
     fn places(most: u64) -> (u64, u64) {
         let mut area = AreaAllocator::new(BlockSize::from_bits(12).unwrap(), 0);
         let (mut state, mut sum) = (1u64, 0u64);

@@ -40,7 +40,8 @@ pub struct DeviceSlot {
 }
 
 impl DeviceSlot {
-    /// Reads a slot at the start of `bytes`; more bytes may follow. `incompat` are the image's features.
+    /// Reads a slot at the start of `bytes`; more bytes may follow. `incompat` are the image's
+    /// features.
     ///
     /// # Errors
     /// [`Fault::Truncated`] when there are fewer than [`DEVICE_SLOT_SIZE`] bytes.

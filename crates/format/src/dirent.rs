@@ -1,21 +1,24 @@
 //! Directory blocks. Source: FORMAT.md 3.
 //!
-//! A directory's content is a sequence of blocks. Each is an array of 12-byte dirents, followed by their names. Names are
-//! sorted by their bytes across the whole directory.
+//! A directory's content is a sequence of blocks. Each is an array of 12-byte dirents, followed by
+//! their names. Names are sorted by their bytes across the whole directory.
 
 mod blocks;
+#[cfg(test)]
+mod tests;
 
 pub use blocks::{ChunkedDir, directory_size, for_each_block};
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::ops::Range;
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::inode::FileType;
-use crate::units::{Nid, to_u64};
+use crate::units::{Nid, to_u64, to_usize};
 use crate::view::View;
 
 /// The longest name in bytes, as in Linux. Longer names are an error.
@@ -120,38 +123,66 @@ impl<'a> DirBlock<'a> {
         (0..self.len()).filter_map(move |index| block.get(index))
     }
 
-    /// Finds `name` by binary search. The inner `Err` says where the name would be.
+    /// Finds `name` after the first entry, which [`Search`] has compared to choose the block.
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn find(&self, name: &[u8]) -> Result<core::result::Result<Dirent<'a>, Side>> {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            let Some(entry) = self.get(middle).transpose()? else { break };
-            match entry.name.cmp(name) {
-                Ordering::Equal => return Ok(Ok(entry)),
-                Ordering::Less => low = middle.saturating_add(1),
-                Ordering::Greater => high = middle,
+    pub fn find(&self, name: &[u8]) -> Result<Option<Dirent<'a>>> {
+        let mut search = Search::new(name, 1..to_u64(self.len()));
+        while let Some(middle) = search.middle() {
+            let Some(entry) = self.get(to_usize(middle)).transpose()? else { break };
+            if search.compare(middle, entry.name).is_eq() {
+                return Ok(Some(entry));
             }
         }
-        Ok(Err(match low {
-            0 => Side::Before,
-            n if n == self.len() => Side::After,
-            _ => Side::Within,
-        }))
+        Ok(None)
     }
 }
 
-/// The position of a name that a block does not contain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Before this block.
-    Before,
-    /// Between this block's entries: the directory does not contain the name.
-    Within,
-    /// After this block.
-    After,
+/// A binary search for a name: first among the first names of blocks, then in the block before the
+/// first greater one.
+///
+/// It compares the same names as Linux, in the same way. So it finds the same entry in a damaged
+/// directory, which has a name twice or names out of order.
+#[derive(Debug)]
+pub struct Search<'n> {
+    name: &'n [u8],
+    range: Range<u64>,
+    /// Bytes that the name has in common with the last name before the range, and with the first
+    /// one after it.
+    common: [usize; 2],
+}
+
+impl<'n> Search<'n> {
+    /// A search for `name` in `range`.
+    #[must_use]
+    pub const fn new(name: &'n [u8], range: Range<u64>) -> Self {
+        Self { name, range, common: [0; 2] }
+    }
+
+    /// The number of the entry or block to compare next; none if the range is empty.
+    #[must_use]
+    pub fn middle(&self) -> Option<u64> {
+        let last = self.range.end.checked_sub(1).filter(|last| self.range.start <= *last)?;
+        Some(self.range.start.midpoint(last))
+    }
+
+    /// Compares the name with that of number `middle`, and goes on in the half that has it.
+    pub fn compare(&mut self, middle: u64, other: &[u8]) -> Ordering {
+        let [before, after] = self.common;
+        let equal = before.min(after);
+        let rest = self.name.iter().zip(other).skip(equal);
+        let equal = equal.saturating_add(rest.take_while(|(a, b)| a == b).count());
+        let order = self.name.get(equal).cmp(&other.get(equal));
+        match order {
+            Ordering::Less => (self.range.end, self.common) = (middle, [before, equal]),
+            Ordering::Greater => {
+                (self.range.start, self.common) = (middle.saturating_add(1), [equal, after]);
+            }
+            Ordering::Equal => {}
+        }
+        order
+    }
 }
 
 /// Appends one block with `entries` to `out`, without padding.
@@ -208,82 +239,5 @@ impl FileType {
             Self::Socket => 6,
             Self::Symlink => 7,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::BlockSize;
-    use alloc::collections::BTreeSet;
-    use proptest::prelude::*;
-
-    fn names() -> impl Strategy<Value = BTreeSet<Vec<u8>>> {
-        proptest::collection::btree_set(proptest::collection::vec(1u8.., 1..NAME_MAX), 1..200)
-    }
-
-    /// Writes `names` as a whole directory, padded between blocks; nids count up from 1. Its size is counted, too.
-    fn directory(names: &BTreeSet<Vec<u8>>, block_size: BlockSize) -> Vec<u8> {
-        let entries = names.iter().zip(1..).map(|(name, nid)| Dirent {
-            nid: Nid::new(nid),
-            file_type: Some(FileType::Symlink),
-            name,
-        });
-        let mut out = Vec::new();
-        let write = |block: &[Dirent<'_>]| {
-            out.resize(out.len().next_multiple_of(block_size.bytes()), 0);
-            write_block(block, &mut out)
-        };
-        for_each_block(entries, block_size, write).unwrap();
-        assert_eq!(directory_size(names.iter().map(Vec::len), block_size), to_u64(out.len()));
-        out
-    }
-
-    proptest! {
-        #[test]
-        fn round_trips_and_finds(names in names(), bits in 9u8..=16) {
-            let block_size = BlockSize::from_bits(bits).unwrap();
-            let bytes = directory(&names, block_size);
-            let mut read = Vec::new();
-            for block in bytes.chunks(block_size.bytes()) {
-                let block = DirBlock::parse(block).unwrap();
-                for entry in block.entries() {
-                    let entry = entry.unwrap();
-                    prop_assert_eq!(block.find(entry.name).unwrap(), Ok(entry));
-                    read.push(entry.name.to_vec());
-                }
-                prop_assert_eq!(block.find(b"\0"), Ok(Err(Side::Before)));
-                prop_assert_eq!(block.find(&[255; 256]), Ok(Err(Side::After)));
-            }
-            prop_assert_eq!(read, names.into_iter().collect::<Vec<_>>());
-        }
-
-        #[test]
-        fn garbage_never_panics(mut bytes: Vec<u8>, first in 0u16..40) {
-            for forced in [false, true] {
-                if let (true, Some(field)) = (forced, bytes.get_mut(8..10)) {
-                    field.copy_from_slice(&(first.wrapping_mul(12)).to_le_bytes());
-                }
-                if let Ok(block) = DirBlock::parse(&bytes) {
-                    let _ = block.entries().count();
-                    let _ = block.find(b"name");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn refuses_names_that_run_out_of_the_block() {
-        let mut bytes = Vec::new();
-        let entry = |name| Dirent { nid: Nid::new(1), file_type: None, name };
-        write_block(&[entry(&b"a"[..]), entry(b"b")], &mut bytes).unwrap();
-        bytes[20] = 99;
-        let block = DirBlock::parse(&bytes).unwrap();
-        assert!(block.get(0).unwrap().is_err());
-        assert!(block.get(1).unwrap().is_err());
-        assert!(block.get(2).is_none());
-        bytes[8] = 0;
-        assert!(DirBlock::parse(&bytes).is_err());
-        assert!(write_block(&[entry(b"")], &mut bytes).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The ways in which an image can be invalid.
 //!
-//! A [`Fault`] is a broken rule of the format; `check` reports its name. A [`FormatError`] adds the structure; the reader adds the
-//! position in the image and the inode.
+//! A [`Fault`] is a broken rule of the format; `check` reports its name. A [`FormatError`] adds the
+//! structure; the reader adds the position in the image and the inode.
 
 use core::fmt;
 
@@ -65,6 +65,17 @@ pub enum Fault {
         /// Bytes that are available.
         have: u64,
     },
+    /// The file of an image or a device is shorter than the image says.
+    #[error("truncated: the file has {have} bytes, and should have {need}")]
+    CutOff {
+        /// Bytes of the file.
+        have: u64,
+        /// Bytes that it should have.
+        need: u64,
+    },
+    /// Bytes do not agree with the root hash.
+    #[error("{0}")]
+    Digest(&'static str),
     /// Bytes are left over after the structure's end.
     #[error("{0} bytes too many")]
     TrailingBytes(u64),
@@ -150,7 +161,8 @@ pub enum Fault {
     /// Linux reads the data from another position than the map says.
     #[error("{0}")]
     LinuxReads(&'static str),
-    /// Linux reads other bytes before this feature's first version, which no flag of the superblock announces.
+    /// Linux reads other bytes before this feature's first version, which no flag of the superblock
+    /// announces.
     #[error("{0}")]
     OlderLinux(&'static str),
     /// Structures refer to each other in a cycle, or too deeply.
@@ -159,12 +171,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The name of the rule, for programs that read reports. It does not change between versions. docs/CLI.md lists all names.
+    /// The name of the rule, for programs that read reports. It does not change between versions.
+    /// docs/CLI.md lists all names.
     #[must_use]
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::NotBuilt(_) => "not-built",
-            Self::Truncated { .. } => "truncated",
+            Self::Truncated { .. } | Self::CutOff { .. } => "truncated",
+            Self::Digest(_) => "digest",
             Self::TrailingBytes(_) => "trailing-bytes",
             Self::Magic(_) => "magic",
             Self::Checksum { .. } => "checksum",

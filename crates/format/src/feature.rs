@@ -14,7 +14,8 @@ bitflags! {
         const XATTR_FILTER = 0x4;
         /// Shared xattrs are in the metabox.
         const SHARED_EA_IN_METABOX = 0x8;
-        /// Long xattr prefixes are on disk at their position, not in the packed inode or the metabox.
+        /// Long xattr prefixes are on disk at their position, not in the packed inode or the
+        /// metabox.
         const PLAIN_XATTR_PFX = 0x10;
         /// Inodes have digests for page-cache sharing.
         const ISHARE_XATTRS = 0x20;
@@ -23,7 +24,8 @@ bitflags! {
 }
 
 bitflags! {
-    /// Features that a reader must support. Some bits announce two features, which came to Linux with different versions.
+    /// Features that a reader must support. Some bits announce two features, which came to Linux
+    /// with different versions.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Incompat: u32 {
         /// Encoded data is right-aligned in its pcluster (Linux 5.4).

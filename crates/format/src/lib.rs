@@ -1,13 +1,14 @@
 //! The EROFS on-disk format: structures, feature bits, index codecs, checksums.
 //!
-//! This crate only converts between bytes and types: no I/O, no `unsafe`, and no allocation whose size an image claims.
-//! Reading and writing of a structure are in the same file, so that they stay consistent.
+//! This crate only converts between bytes and types: no I/O, no `unsafe`, and no allocation whose
+//! size an image claims. Reading and writing of a structure are in the same file, so that they stay
+//! consistent.
 //!
 //! | module | what it holds | docs/FORMAT.md |
 //! |---|---|---|
 //! | [`units`] | addresses, positions, offsets and sizes as distinct types | |
 //! | [`error`], [`view`] | the rules that an image can break; a cursor over bytes with bounds checks | 8 |
-//! | [`text`] | UUIDs and bytes as text | |
+//! | [`text`], [`byte_size`] | UUIDs, bytes and numbers of bytes as text | |
 //! | [`feature`], [`superblock`], [`device`] | the image as a whole | 1, 5 |
 //! | [`inode`], [`dirent`], [`xattr`] | the tree | 2, 3, 4 |
 //! | [`algorithm`] | compression algorithms and their configurations | 6.1 |
@@ -21,6 +22,7 @@ extern crate alloc;
 
 pub mod algorithm;
 pub mod area;
+pub mod byte_size;
 pub mod device;
 pub mod dirent;
 pub mod error;

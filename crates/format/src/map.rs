@@ -8,9 +8,9 @@
 //! | compressed compact | [`compact`] | logical cluster, bit-packed | 6.5 |
 //! | compressed full with `EXTENTS` | [`extents`] | extent | 6.7 |
 //!
-//! Full and compact indexes are two encodings of a sequence of [`Lcluster`]s; [`lcluster`] makes the sequence from a file's
-//! pclusters. An index returns the position of an lcluster's record and decodes the record from its bytes. The reader
-//! follows the distances from record to record.
+//! Full and compact indexes are two encodings of a sequence of [`Lcluster`]s; [`lcluster`] makes
+//! the sequence from a file's pclusters. An index returns the position of an lcluster's record and
+//! decodes the record from its bytes. The reader follows the distances from record to record.
 
 pub mod chunk;
 pub mod compact;

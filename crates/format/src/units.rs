@@ -1,4 +1,5 @@
-//! Addresses, positions, offsets and sizes as distinct types, so that the compiler finds confusions.
+//! Addresses, positions, offsets and sizes as distinct types, so that the compiler finds
+//! confusions.
 //!
 //! Conversions between them are named functions that check for overflow.
 
@@ -69,7 +70,8 @@ unit!(
     "offset"
 );
 unit!(
-    /// An inode's number: the number of its 32-byte slot after `meta_blkaddr`, or in the metabox if bit 63 is set.
+    /// An inode's number: the number of its 32-byte slot after `meta_blkaddr`, or in the metabox if
+    /// bit 63 is set.
     Nid(u64),
     "nid"
 );
@@ -228,7 +230,8 @@ impl fmt::Display for BlockSize {
 pub struct ClusterSize(u8);
 
 impl ClusterSize {
-    /// The lcluster size of `block << extra_bits` bytes; `extra_bits` has four bits in `h_clusterbits`.
+    /// The lcluster size of `block << extra_bits` bytes; `extra_bits` has four bits in
+    /// `h_clusterbits`.
     #[must_use]
     pub const fn new(block: BlockSize, extra_bits: u8) -> Option<Self> {
         if extra_bits > 15 {
@@ -281,7 +284,8 @@ impl ClusterSize {
     }
 }
 
-/// A length in memory as a length in a file. This loses nothing, as no platform has lengths of more than 64 bits.
+/// A length in memory as a length in a file. This loses nothing, as no platform has lengths of more
+/// than 64 bits.
 #[inline]
 #[must_use]
 pub fn to_u64(len: usize) -> u64 {

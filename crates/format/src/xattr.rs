@@ -1,11 +1,15 @@
-//! Extended attributes: the region after an inode and the shared entries, and names. Source: FORMAT.md 4.
+//! Extended attributes: the region after an inode and the shared entries, and names. Source:
+//! FORMAT.md 4.
 //!
-//! An entry holds a name and a value. It is in the inode's region, or shared by many inodes. An attribute's full name, such as
-//! `user.mime_type`, is stored as the index of a prefix and the rest. A prefix is one of the five [`NamePrefix`]es, or a [`LongPrefix`] of
-//! the image's table, which is one of the five and an infix.
+//! An entry holds a name and a value. It is in the inode's region, or shared by many inodes. An
+//! attribute's full name, such as `user.mime_type`, is stored as the index of a prefix and the
+//! rest. A prefix is one of the five [`NamePrefix`]es, or a [`LongPrefix`] of the image's table,
+//! which is one of the five and an infix.
 
 pub mod acl;
 mod region;
+#[cfg(test)]
+mod tests;
 
 use alloc::vec::Vec;
 
@@ -20,7 +24,8 @@ pub use crate::xattr::region::{
     region_size, shared_pos,
 };
 
-/// Entries, prefixes and shared ids are aligned to this many bytes; sizes and ids count units of it.
+/// Entries, prefixes and shared ids are aligned to this many bytes; sizes and ids count units of
+/// it.
 pub const UNIT: usize = 4;
 /// The longest name after its prefix, in bytes.
 pub const NAME_MAX: usize = 255;
@@ -127,7 +132,8 @@ impl NamePrefix {
 /// A prefix that the image defines: a [`NamePrefix`] and an infix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongPrefix {
-    /// The index of the [`NamePrefix`]. If it is unknown, names with this prefix are unreadable, but the image is valid.
+    /// The index of the [`NamePrefix`]. If it is unknown, names with this prefix are unreadable,
+    /// but the image is valid.
     pub base: u8,
     /// The bytes after it: at most [`NAME_MAX`].
     pub infix: Vec<u8>,
@@ -203,7 +209,8 @@ impl NameIndex {
         (self.0 & LONG_BIT != 0).then(|| usize::from(self.0 & !LONG_BIT))
     }
 
-    /// The short prefix and the infix that this index stands for; `None` if there is no such prefix.
+    /// The short prefix and the infix that this index stands for; `None` if there is no such
+    /// prefix.
     #[must_use]
     pub fn resolve(self, table: &[LongPrefix]) -> Option<(NamePrefix, &[u8])> {
         if self.0 & LONG_BIT == 0 {
@@ -220,8 +227,8 @@ impl From<NamePrefix> for NameIndex {
     }
 }
 
-/// Splits a full name into an index and the rest, by the longest prefix that matches; `None` for names that
-/// EROFS cannot store.
+/// Splits a full name into an index and the rest, by the longest prefix that matches; `None` for
+/// names that EROFS cannot store.
 #[must_use]
 pub fn split_name<'a>(name: &'a [u8], table: &[LongPrefix]) -> Option<(NameIndex, &'a [u8])> {
     let (prefix, rest) = NamePrefix::split(name)?;
@@ -234,7 +241,8 @@ pub fn split_name<'a>(name: &'a [u8], table: &[LongPrefix]) -> Option<(NameIndex
     Some(long.unwrap_or((prefix.into(), rest)))
 }
 
-/// A Bloom filter over an inode's attribute names, inverted: a set bit means that names with this hash are absent.
+/// A Bloom filter over an inode's attribute names, inverted: a set bit means that names with this
+/// hash are absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameFilter(u32);
 
@@ -275,88 +283,5 @@ impl NameFilter {
 
     fn bit(base: u8, rest: &[u8]) -> u32 {
         1u32.rotate_left(xxh32(rest, FILTER_SEED.wrapping_add(base.into())))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::xattr::{Entry, UNIT};
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    fn tables() -> impl Strategy<Value = Vec<LongPrefix>> {
-        let infix = vec(prop_oneof![Just(b'.'), Just(b'a')], 0..5);
-        vec((1u8..7, infix).prop_map(|(base, infix)| LongPrefix { base, infix }), 0..20)
-    }
-
-    proptest! {
-        #[test]
-        fn prefix_tables_round_trip(table in tables()) {
-            let mut bytes = Vec::new();
-            LongPrefix::write_table(&table, &mut bytes).unwrap();
-            prop_assert_eq!(bytes.len() % UNIT, 0);
-            let count = u8::try_from(table.len()).unwrap();
-            prop_assert_eq!(LongPrefix::parse_table(&bytes, count), Ok(table));
-        }
-
-        #[test]
-        fn names_split_and_join(table in tables(), prefix in 0usize..5, rest in vec(prop_oneof![Just(b'.'), Just(b'a')], 1..9)) {
-            let prefix = NamePrefix::ALL[prefix];
-            let rest = if prefix.is_whole_name() { Vec::new() } else { rest };
-            let full = [prefix.text(), &rest].concat();
-            let (index, name) = split_name(&full, &table).unwrap();
-            let entry = Entry { index, name, value: b"" };
-            prop_assert_eq!(entry.full_name(&table), Some(full.clone()));
-            prop_assert!(entry.is_named(prefix, &rest, &table));
-            prop_assert!(!entry.is_named(prefix, b"b", &table));
-            let longest = table
-                .iter()
-                .filter(|long| long.base == prefix.index() && rest.starts_with(&long.infix))
-                .map(|long| long.infix.len())
-                .max();
-            prop_assert_eq!(rest.len(), name.len().saturating_add(longest.unwrap_or(0)));
-        }
-
-        #[test]
-        fn filters_never_deny_what_they_hold(names in vec((0usize..5, any::<Vec<u8>>()), 0..20)) {
-            let filter = names.iter().fold(NameFilter::EMPTY, |f, (p, n)| f.with(NamePrefix::ALL[*p], n));
-            for (prefix, name) in &names {
-                prop_assert!(filter.may_contain(NamePrefix::ALL[*prefix], name));
-            }
-            prop_assert!(!NameFilter::EMPTY.may_contain(NamePrefix::User, b"a"));
-        }
-
-        #[test]
-        fn garbage_never_panics(bytes: Vec<u8>, count: u8) {
-            if let Ok(table) = LongPrefix::parse_table(&bytes, count) {
-                prop_assert_eq!(table.len(), usize::from(count));
-            }
-        }
-    }
-
-    #[test]
-    fn names_that_erofs_cannot_hold() {
-        for name in [
-            &b"user."[..],
-            b"system.posix_acl_access2",
-            b"system.nfs4_acl",
-            b"lustre.lov",
-            b"user",
-            b"",
-        ] {
-            assert_eq!(split_name(name, &[]), None);
-        }
-    }
-
-    #[test]
-    fn tables_have_limits() {
-        let mut out = Vec::new();
-        let prefix = |len| LongPrefix { base: 1, infix: alloc::vec![b'x'; len] };
-        assert!(LongPrefix::write_table(&[prefix(255)], &mut out).is_ok());
-        assert!(LongPrefix::write_table(&[prefix(256)], &mut out).is_err());
-        assert!(LongPrefix::write_table(&alloc::vec![prefix(1); 129], &mut out).is_err());
-        assert!(LongPrefix::parse_table(&[0, 0], 1).is_err());
-        assert!(LongPrefix::parse_table(&[1, 1, 1], 1).is_err());
     }
 }

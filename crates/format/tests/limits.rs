@@ -1,4 +1,5 @@
-//! Values at the limits of their fields: the last one that is read, and the first one that is refused.
+//! Values at the limits of their fields: the last one that is read, and the first one that is
+//! refused.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
@@ -90,7 +91,8 @@ fn addresses_that_are_almost_those_of_holes() {
     assert_eq!(place(Place::Hole), Place::Hole);
 }
 
-/// In a compact inode, bit 4 of the format says that a file has one link and a wide address, or that a directory has no `.` entry.
+/// In a compact inode, bit 4 of the format says that a file has one link and a wide address, or
+/// that a directory has no `.` entry.
 #[test]
 fn bit_4_of_a_compact_inode() {
     let superblock = Superblock::new(BlockSize::from_bits(12).unwrap());
@@ -107,7 +109,8 @@ fn bit_4_of_a_compact_inode() {
     assert_eq!(parse(0o040_755), (7, Place::Blocks(BlockAddr::new(5)), true));
 }
 
-/// The numbers of the features that a reader must support, in their order in Linux. Two features share some of them.
+/// The numbers of the features that a reader must support, in their order in Linux. Two features
+/// share some of them.
 #[test]
 fn numbers_of_features() {
     let features = [

@@ -1,5 +1,6 @@
-//! Bytes that mkfs.erofs wrote, read and written again: a number that the format's definition gives a meaning must not only round-trip here.
-//! `mkfs_erofs/types.sh` made the image: all file types, shared attributes, and a directory whose first block is exactly full.
+//! Bytes that mkfs.erofs wrote, read and written again: a number that the format's definition gives
+//! a meaning must not only round-trip here. `mkfs_erofs/types.sh` made the image: all file types,
+//! shared attributes, and a directory whose first block is exactly full.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -112,7 +113,8 @@ fn every_file_type() {
             (if name == "full" { 2 } else { 1 }, 1_000_000_000),
             "{name}"
         );
-        // Where all content is inline, mkfs.erofs writes the address 2^32 - 1, and our compact inodes do not.
+        // Where all content is inline, mkfs.erofs writes the address 2^32 - 1, and our compact
+        // inodes do not.
         if inode.place != Place::Blocks(BlockAddr::new(u32::MAX.into())) {
             let mut bytes = Vec::new();
             inode.write(&superblock(), &mut bytes).unwrap();

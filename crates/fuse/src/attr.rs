@@ -1,4 +1,5 @@
-//! Converts nids, attributes and errors of the image to inode numbers, attributes and error numbers of the kernel.
+//! Converts nids, attributes and errors of the image to inode numbers, attributes and error numbers
+//! of the kernel.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,8 @@ const ROOT_INO: u64 = 1;
 /// The inode number of nid 0. In FUSE, 0 is not an inode number, and 1 is the root.
 const FIRST_INO: u64 = 2;
 
-/// Converts nids to inode numbers and back. Hard links have the same nid, and so the same inode number.
+/// Converts nids to inode numbers and back. Hard links have the same nid, and so the same inode
+/// number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeNumbers {
     root: Nid,
@@ -23,7 +25,8 @@ impl InodeNumbers {
     }
 
     pub(crate) fn ino(self, nid: Nid) -> INodeNo {
-        // No image has inodes at the highest nids. Their numbers must not be 0, which hides a name, nor that of the root.
+        // No image has inodes at the highest nids. Their numbers must not be 0, which hides a name,
+        // nor that of the root.
         if nid == self.root {
             INodeNo(ROOT_INO)
         } else {
@@ -88,13 +91,15 @@ pub(crate) fn absent() -> FileAttr {
     }
 }
 
-/// The attributes of a listed name whose inode cannot be read. Linux accepts no such size: it lists the name, keeps nothing of the inode, and
-/// asks again when a program uses the name. With inode number 0, readdir(3) would leave out the name, and copies would lack the file.
+/// The attributes of a listed name whose inode cannot be read. Linux accepts no such size: it lists
+/// the name, keeps nothing of the inode, and asks again when a program uses the name. With inode
+/// number 0, readdir(3) would leave out the name, and copies would lack the file.
 pub(crate) fn unreadable(ino: INodeNo, file_type: Option<FileType>) -> FileAttr {
     FileAttr { ino, kind: listed_kind(file_type), size: u64::MAX, ..absent() }
 }
 
-/// The type of a listed name. If neither the directory nor the inode tells it, the name is that of a damaged file.
+/// The type of a listed name. If neither the directory nor the inode tells it, the name is that of
+/// a damaged file.
 pub(crate) fn listed_kind(file_type: Option<FileType>) -> fuser::FileType {
     file_type.map_or(fuser::FileType::RegularFile, kind)
 }

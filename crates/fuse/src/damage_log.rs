@@ -10,10 +10,12 @@ use parking_lot::Mutex;
 
 /// The shortest time between two lines about one file.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
-/// The number of files whose last line is remembered; it limits the memory. If more files fail within [`REPEAT_AFTER`], each
-/// failure of the further files is logged, as far as [`BURST`] allows.
+/// The number of files whose last line is remembered; it limits the memory. If more files fail
+/// within [`REPEAT_AFTER`], each failure of the further files is logged, as far as [`BURST`]
+/// allows.
 const REMEMBERED_FILES: usize = 1024;
-/// The number of lines that may be logged at once; after them, one line each second. Further lines are only counted.
+/// The number of lines that may be logged at once; after them, one line each second. Further lines
+/// are only counted.
 const BURST: u32 = 32;
 
 /// The log of one image.
@@ -50,8 +52,8 @@ impl DamageLog {
         };
         let line =
             format!("ferofs: {}: inode {ino}: {error}{more}\n", Escaped(self.image.as_bytes()));
-        // A single write: standard error may be a socket of syslog, where each write is a message. An error here cannot be
-        // reported.
+        // A single write: standard error may be a socket of syslog, where each write is a message.
+        // An error here cannot be reported.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
@@ -61,7 +63,8 @@ impl Limits {
         Self { logged: HashMap::new(), lines: BURST, refilled: now, suppressed: 0 }
     }
 
-    /// Whether a line may be logged now: the number of lines that were suppressed before it, or `None`.
+    /// Whether a line may be logged now: the number of lines that were suppressed before it, or
+    /// `None`.
     fn allow(&mut self, ino: u64, now: Instant) -> Option<u64> {
         if self.logged.get(&ino).is_some_and(|logged| now.duration_since(*logged) < REPEAT_AFTER) {
             return None;

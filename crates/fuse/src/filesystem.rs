@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ferofs_read::access::page_reads::Ahead;
 use ferofs_read::{
     DataLayout, DirCookie, DirEntry, Error, ExtentData, FileOffset, Image, Inode, InodeReader, Nid,
+    ReadDir,
 };
 use fuser::{
     Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig,
@@ -24,19 +25,15 @@ use crate::page_store::{PageStore, Plan, SMALL_READ};
 use crate::stats::{self, MoreStats};
 use crate::waiting_threads::WaitingThreads;
 
-/// How long the kernel may cache names and attributes: practically forever, because an image does not change.
+/// How long the kernel may cache names and attributes: practically forever, because an image does
+/// not change.
 const FOREVER: Duration = Duration::from_secs(1 << 31);
 /// The longest name, in bytes.
 const NAME_MAX: u8 = 255;
 
-/// Whether Linux can have `name` in a directory. A damaged image can have other names, which programs would cut at the zero byte, or take
-/// for a path.
-fn is_file_name(name: &[u8]) -> bool {
-    !name.is_empty() && !name.contains(&0) && !name.contains(&b'/')
-}
-
-/// Whether Linux can have an attribute of this name. A damaged image can have others: a list of names ends each with a zero byte, and no call
-/// finds a name that is only a prefix. A slash is allowed.
+/// Whether Linux can have an attribute of this name. A damaged image can have others: a list of
+/// names ends each with a zero byte, and no call finds a name that is only a prefix. A slash is
+/// allowed.
 fn is_xattr_name(name: &[u8]) -> bool {
     !name.contains(&0) && !matches!(name, b"user." | b"trusted." | b"security.")
 }
@@ -99,7 +96,8 @@ pub(crate) struct ImageFilesystem {
 }
 
 impl ImageFilesystem {
-    /// `opened` gets the image later. `name` is the name of the image in the log. `threads` answer requests.
+    /// `opened` gets the image later. `name` is the name of the image in the log. `threads` answer
+    /// requests.
     pub(crate) fn new(
         opened: Arc<OnceLock<Opened>>,
         name: String,
@@ -107,7 +105,8 @@ impl ImageFilesystem {
         page_store: Arc<PageStore>,
         threads: Arc<WaitingThreads>,
     ) -> Self {
-        // The kernel cannot check for the owner and root: fuser checks the user of each request, so there must be one.
+        // The kernel cannot check for the owner and root: fuser checks the user of each request, so
+        // there must be one.
         let ttl = if access == Access::OwnerAndRoot { Duration::ZERO } else { FOREVER };
         Self { opened, page_store, damage_log: DamageLog::new(name), threads, ttl }
     }
@@ -129,7 +128,8 @@ impl ImageFilesystem {
         Ok(attributes(inode, ino, self.opened()?.block_size))
     }
 
-    /// Converts an error at `ino` to an error number, and logs it if the image is damaged or cannot be read.
+    /// Converts an error at `ino` to an error number, and logs it if the image is damaged or cannot
+    /// be read.
     fn logged<T>(&self, ino: INodeNo, result: ferofs_read::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
             if matches!(
@@ -155,8 +155,8 @@ impl ImageFilesystem {
         self.logged(ino, file.read_at(FileOffset::new(wanted.start), bytes))
     }
 
-    /// Stores the pages of the next steps of a stride before the reply. The data of the reply is at the start of `buffer` and
-    /// must stay there.
+    /// Stores the pages of the next steps of a stride before the reply. The data of the reply is at
+    /// the start of `buffer` and must stay there.
     fn store_ahead(
         &self,
         file: &mut InodeReader<'_>,
@@ -202,8 +202,8 @@ impl ImageFilesystem {
             let mut passed = from;
             for extent in self.logged(ino, self.image()?.extents(&inode, FileOffset::new(from)))? {
                 let extent = match extent {
-                    // The work limit is reached, and no data was found. lseek(2) may report the rest as data even if it is a
-                    // hole, and it may omit a hole.
+                    // The work limit is reached, and no data was found. lseek(2) may report the
+                    // rest as data even if it is a hole, and it may omit a hole.
                     Err(Error::Limit { .. }) => {
                         found = if wants_hole { inode.size() } else { passed };
                         break;
@@ -224,12 +224,13 @@ impl ImageFilesystem {
         i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
     }
 
-    /// Calls `add` for the entries of a directory from the cookie `offset` on, until it returns that the reply is full.
+    /// Calls `add` for the entries of a directory from the cookie `offset` on, until it returns
+    /// that the reply is full.
     fn list(
         &self,
         ino: INodeNo,
         offset: u64,
-        mut add: impl FnMut(INodeNo, u64, &DirEntry) -> Result<bool, Errno>,
+        mut add: impl FnMut(INodeNo, &DirEntry, &mut ReadDir<'_>) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
         let dir = self.inode(ino)?;
         let mut entries =
@@ -241,12 +242,8 @@ impl ImageFilesystem {
                 Err(_) if any => break,
                 entry => entry?,
             };
-            if !is_file_name(&entry.name) {
-                continue;
-            }
-            let full =
-                add(self.opened()?.numbers.ino(entry.nid), entries.cookie().to_raw(), &entry)?;
-            if full {
+            let number = self.opened()?.numbers.ino(entry.nid);
+            if add(number, &entry, &mut entries)? {
                 break;
             }
             any = true;
@@ -308,11 +305,13 @@ fn prepare(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
     buffer.split_at_mut(len).0
 }
 
-/// Answers a request for extended attributes. With `size` 0 the kernel asks for the length of the value.
+/// Answers a request for extended attributes. With `size` 0 the kernel asks for the length of the
+/// value.
 fn reply_sized(bytes: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
     match bytes {
         Err(error) => reply.error(error),
-        // The conversion cannot fail: a value has at most 64 KiB, and the names of an inode have less than 256 KiB.
+        // The conversion cannot fail: a value has at most 64 KiB, and the names of an inode have
+        // less than 256 KiB.
         Ok(bytes) if size == 0 => reply.size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
         Ok(bytes) if u32::try_from(bytes.len()).is_ok_and(|len| len <= size) => reply.data(&bytes),
         Ok(_) => reply.error(Errno::ERANGE),
@@ -382,7 +381,8 @@ impl Filesystem for ImageFilesystem {
         }
     }
 
-    // ENOSYS means that files need no handle. The kernel then opens them without a request, and keeps their pages.
+    // ENOSYS means that files need no handle. The kernel then opens them without a request, and
+    // keeps their pages.
     fn open(&self, req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let _answering = self.threads.answer(req.pid());
         reply.error(Errno::ENOSYS);
@@ -469,8 +469,9 @@ impl Filesystem for ImageFilesystem {
         mut reply: ReplyDirectory,
     ) {
         let _answering = self.threads.answer(req.pid());
-        let add = |ino, next, entry: &DirEntry| {
+        let add = |ino, entry: &DirEntry, entries: &mut ReadDir<'_>| {
             let file_type = entry.file_type.or_else(|| Some(self.inode(ino).ok()?.file_type()));
+            let next = entries.cookie().to_raw();
             Ok(reply.add(ino, next, listed_kind(file_type), OsStr::from_bytes(&entry.name)))
         };
         match Image::request(|| self.list(ino, offset, add)) {
@@ -488,10 +489,13 @@ impl Filesystem for ImageFilesystem {
         mut reply: ReplyDirectoryPlus,
     ) {
         let _answering = self.threads.answer(req.pid());
-        let add = |ino, next, entry: &DirEntry| {
-            // The name of a damaged inode is listed; a later lookup reports the damage.
+        let add = |ino, entry: &DirEntry, entries: &mut ReadDir<'_>| {
+            // The name of a damaged inode is listed; a later lookup reports the damage. The kernel
+            // takes attributes for those of the name.
             let attr = self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
-            let attr = attr.unwrap_or_else(|_| unreadable(ino, entry.file_type));
+            let attr = attr.ok().filter(|_| entries.is_found(entry));
+            let attr = attr.unwrap_or_else(|| unreadable(ino, entry.file_type));
+            let next = entries.cookie().to_raw();
             Ok(reply.add(
                 ino,
                 next,

@@ -12,7 +12,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To mount a hostile image, first [`mount`], then [`restrict`] the process, and only then open the image.
+//! To mount a hostile image, first [`mount`], then [`restrict`] the process, and only then open the
+//! image.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -24,8 +25,8 @@
 //! | [`stats`](STATS_XATTR) | counters of the running daemon |
 //! | `attr` | converts nids, attributes and errors to those of the kernel |
 //!
-//! An image never changes, so the kernel may cache names, attributes, link targets and data without a time limit. The
-//! daemon keeps no state for open files.
+//! An image never changes, so the kernel may cache names, attributes, link targets and data without
+//! a time limit. The daemon keeps no state for open files.
 
 #![forbid(unsafe_code)]
 // Not in tests, which fail when a number overflows.
@@ -47,7 +48,7 @@ mod waiting_threads;
 pub use filesystem::Access;
 pub use sandbox::{Sandbox, SandboxError, forbid_unmount, restrict, restrict_keeper};
 pub use session::{
-    MountError, MountOptions, Mounted, attach, can_survive_process, has_no_daemon, mount,
-    open_device,
+    MountError, MountOptions, Mounted, attach, can_survive_process, check_memory, has_no_daemon,
+    mount, open_device,
 };
 pub use stats::{MoreStats, STATS_XATTR};

@@ -1,14 +1,21 @@
-//! Read-around: stores more pages in the kernel's page cache than a read asked for, which saves later requests.
+//! Read-around: stores more pages in the kernel's page cache than a read asked for, which saves
+//! later requests.
 //!
-//! The kernel asks for single pages where it sees no sequence. The server stores pages around them in its page cache
-//! (`FUSE_NOTIFY_STORE`), so that reading most of a file at random decodes each cluster about once:
+//! The kernel asks for single pages where it sees no sequence. The server stores pages around them
+//! in its page cache (`FUSE_NOTIFY_STORE`), so that reading most of a file at random decodes each
+//! cluster about once:
 //!
-//! - for random reads: all of a unit (a large cluster, or else an aligned window) once it was read often, after the answer;
-//! - for a stride: the pages of its next steps, stored before the read is answered, so that the kernel need not ask for them;
+//! - for random reads: all of a unit (a large cluster, or else an aligned window) once it was read
+//!   often, after the answer;
+//! - for a stride: the pages of its next steps, stored before the read is answered, so that the
+//!   kernel need not ask for them;
 //! - when the kernel evicts stored pages before they are read: none.
 //!
-//! [`ferofs_read::access`] classifies the reads, but only small ones: large reads are the kernel's own read-ahead. The bytes
-//! that are stored for a read are limited.
+//! [`ferofs_read::access`] classifies the reads, but only small ones: large reads are the kernel's
+//! own read-ahead. The bytes that are stored for a read are limited.
+
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -25,19 +32,21 @@ use crate::stats::Counters;
 pub(crate) const SMALL_READ: u64 = 16 << 10;
 /// Bytes at least of the window of a unit.
 const MIN_WINDOW: u64 = 128 << 10;
-/// Bytes of a cluster from which on it is a unit of its own: then decoding it again for each read costs more than storing
-/// its pages.
+/// Bytes of a cluster from which on it is a unit of its own: then decoding it again for each read
+/// costs more than storing its pages.
 const LARGE_CLUSTER: u64 = 64 << 10;
-/// The reads that clusters must have before they are stored. The numbers follow from the time of decoding: to decode and store a cluster takes
-/// as long as three to four reads of it with LZ4, which decodes fast, and as long as two with the other algorithms.
+/// The reads that clusters must have before they are stored. The numbers follow from the time of
+/// decoding: to decode and store a cluster takes as long as three to four reads of it with LZ4,
+/// which decodes fast, and as long as two with the other algorithms.
 struct EnoughReads {
     /// Reads of a large cluster, with the last one.
     cluster: u16,
-    /// Reads of the window around a cluster that is smaller than the window, which are also needed. If few pages of a file are read, some
-    /// clusters have several reads by chance, and no more follow; their windows rarely have this number of reads.
+    /// Reads of the window around a cluster that is smaller than the window, which are also needed.
+    /// If few pages of a file are read, some clusters have several reads by chance, and no more
+    /// follow; their windows rarely have this number of reads.
     window: u16,
-    /// Reads of a cluster that is larger than a window. All of it is stored. They are more than the time of decoding asks for: if 1 % of a
-    /// file is read, a cluster of 1.5 MiB has four reads.
+    /// Reads of a cluster that is larger than a window. All of it is stored. They are more than the
+    /// time of decoding asks for: if 1 % of a file is read, a cluster of 1.5 MiB has four reads.
     huge_cluster: u16,
 }
 
@@ -46,14 +55,16 @@ impl EnoughReads {
     const OTHERS: Self = Self { cluster: 2, window: 6, huge_cluster: 6 };
 }
 
-/// Windows at most in a cluster that is stored as a whole. If it is larger, only the window of the read is stored. This limits the
-/// memory.
+/// Windows at most in a cluster that is stored as a whole. If it is larger, only the window of the
+/// read is stored. This limits the memory.
 const MAX_WHOLE_CLUSTER: u64 = 8;
-/// Bytes of a window for each read that it must have before it is stored: 22 reads for 1 MiB, a twelfth of its pages. About the same
-/// number of reads will follow, and each of them saves about 10 times the cost of storing one page.
+/// Bytes of a window for each read that it must have before it is stored: 22 reads for 1 MiB, a
+/// twelfth of its pages. About the same number of reads will follow, and each of them saves about
+/// 10 times the cost of storing one page.
 const WINDOW_PER_READ: u64 = (1 << 20) / 22;
-/// Factor of the reads that a window must have while several readers read at a time. Then the processors are busy, so that storing delays
-/// other work, and a read takes half as long, because fewer threads wait.
+/// Factor of the reads that a window must have while several readers read at a time. Then the
+/// processors are busy, so that storing delays other work, and a read takes half as long, because
+/// fewer threads wait.
 const BUSY_FACTOR: u16 = 3;
 
 /// A range of a file to store.
@@ -86,8 +97,8 @@ pub(crate) struct PageStore {
     notifier: OnceLock<Notifier>,
     /// Ranges to store after the reply.
     around: OnceLock<Queue>,
-    /// Whether a thread of the session may store before it replies. Storing waits for a page that another read in flight has
-    /// locked, and another thread must be free to answer that read.
+    /// Whether a thread of the session may store before it replies. Storing waits for a page that
+    /// another read in flight has locked, and another thread must be free to answer that read.
     may_store_ahead: bool,
     /// Whether a thread stores before it replies. Two of them could wait for each other's replies.
     is_ahead: AtomicBool,
@@ -108,7 +119,8 @@ pub(crate) enum Plan {
 pub(crate) struct AheadPermit<'a>(&'a PageStore);
 
 impl PageStore {
-    /// `threads` is the number of threads that answer requests; windows have at most `max_window` bytes.
+    /// `threads` is the number of threads that answer requests; windows have at most `max_window`
+    /// bytes.
     pub(crate) fn new(threads: usize, max_window: u64) -> Self {
         Self {
             page_size: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
@@ -143,8 +155,8 @@ impl PageStore {
         wanted: &Range<u64>,
         is_busy: bool,
     ) -> Plan {
-        // A read that does not start at a page bypasses the page cache. A read at the start of a file is mostly the first of
-        // a sequential read.
+        // A read that does not start at a page bypasses the page cache. A read at the start of a
+        // file is mostly the first of a sequential read.
         if wanted.end.saturating_sub(wanted.start) > SMALL_READ
             || wanted.start == 0
             || !wanted.start.is_multiple_of(self.page_size)
@@ -186,7 +198,8 @@ impl PageStore {
         (is_enough && is_enough_around).then_some(unit)
     }
 
-    /// Has the unit stored after the reply. If too many wait, the next read of the unit tries again.
+    /// Has the unit stored after the reply. If too many wait, the next read of the unit tries
+    /// again.
     pub(crate) fn store_later(&self, ino: INodeNo, unit: Unit) {
         let Some(queue) = self.around.get() else { return };
         if queue.push(Around { ino, range: unit.window.clone() }) {
@@ -203,7 +216,8 @@ impl PageStore {
 
     /// Stores `bytes` at file offset `start`; returns whether the kernel stored them.
     pub(crate) fn store(&self, ino: INodeNo, start: u64, bytes: &[u8]) -> bool {
-        // An error is harmless, for example without memory: the kernel asks for the pages when a program reads them.
+        // An error is harmless, for example without memory: the kernel asks for the pages when a
+        // program reads them.
         let stored =
             self.notifier.get().is_some_and(|notifier| notifier.store(ino, start, bytes).is_ok());
         if stored {
@@ -224,7 +238,8 @@ impl Drop for AheadPermit<'_> {
     }
 }
 
-/// A range of a file whose random reads are counted together, and which is stored when it was read often.
+/// A range of a file whose random reads are counted together, and which is stored when it was read
+/// often.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     nid: Nid,
@@ -236,7 +251,8 @@ pub(crate) struct Unit {
     enough: u16,
     /// It is an aligned window, not a cluster.
     is_window: bool,
-    /// For a large cluster: identifies the window around it, whose reads are also counted, and the reads that the window must have.
+    /// For a large cluster: identifies the window around it, whose reads are also counted, and the
+    /// reads that the window must have.
     around: Option<(u64, u16)>,
 }
 
@@ -296,93 +312,5 @@ impl Unit {
             // No cluster starts with this number: another one follows within its first page.
             around: Some((aligned + 1, enough.window)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ferofs_format::{BytePos, DeviceId};
-    use ferofs_read::Location;
-
-    fn extent(range: Range<u64>, encoded: bool) -> Extent {
-        let at = Location::Device(DeviceId::new(0), BytePos::new(0));
-        let data = if encoded {
-            ExtentData::Encoded { algorithm: Algorithm::Lz4, at, encoded_len: 4096, partial: false }
-        } else {
-            ExtentData::Stored { at }
-        };
-        Extent { start: FileOffset::new(range.start), len: range.end - range.start, data }
-    }
-
-    const MIB: u64 = 1 << 20;
-
-    /// Start, window and number of reads of the unit.
-    fn unit(
-        extent: &Extent,
-        wanted: &Range<u64>,
-        size: u64,
-        max_window: u64,
-        page: u64,
-    ) -> (u64, Range<u64>, u16) {
-        let unit = Unit::of(Nid::new(1), extent, wanted, size, max_window, page);
-        (unit.start, unit.window, unit.enough)
-    }
-
-    #[test]
-    fn small_clusters_are_counted_by_aligned_windows() {
-        let cluster = extent(200_000..212_000, true);
-        let wanted = 204_800..208_896;
-        assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
-        assert_eq!(
-            unit(&cluster, &wanted, 10 * MIB, MIN_WINDOW, 4096),
-            (131_072, 131_072..262_144, 2)
-        );
-        assert_eq!(
-            unit(&cluster, &wanted, 212_000, MIB, 4096),
-            (0, 0..212_000, 22),
-            "up to the file's end"
-        );
-        assert_eq!(
-            unit(&cluster, &(196_608..212_992), 10 * MIB, MIB, 4096).2,
-            33,
-            "a read of four pages"
-        );
-        // Data that is not compressed has no clusters.
-        let stored = extent(0..10 * MIB, false);
-        assert_eq!(unit(&stored, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
-    }
-
-    #[test]
-    fn the_window_around_a_large_cluster_is_counted_too() {
-        let around = |start: u64| {
-            let cluster = extent(start..start + 200_000, true);
-            Unit::of(Nid::new(1), &cluster, &(start..start + 4096), 10 * MIB, MIB, 4096).around
-        };
-        assert_eq!((around(4096), around(3 * MIB)), (Some((1, 18)), Some((3 * MIB + 1, 18))));
-        let small = extent(0..10_000, true);
-        assert_eq!(Unit::of(Nid::new(1), &small, &(4096..8192), 10 * MIB, MIB, 4096).around, None);
-    }
-
-    #[test]
-    fn large_clusters_are_units() {
-        let cluster = extent(100_000..300_000, true);
-        let wanted = 204_800..208_896;
-        assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIB, 4096), (100_000, 102_400..299_008, 3));
-        assert_eq!(
-            unit(&cluster, &wanted, 300_000, MIB, 4096).1,
-            102_400..300_000,
-            "the file's last page"
-        );
-        assert_eq!(unit(&cluster, &(98_304..102_400), 10 * MIB, MIB, 4096).1, 98_304..299_008);
-        let wanted = MIB + 4096..MIB + 8192;
-        let whole = (100_000, 102_400..8 * MIB, 5);
-        assert_eq!(unit(&extent(100_000..8 * MIB, true), &wanted, 10 * MIB, MIB, 4096), whole);
-        let window = (MIB, MIB..2 * MIB, 3);
-        assert_eq!(
-            unit(&extent(0..8 * MIB + 1, true), &wanted, 10 * MIB, MIB, 4096),
-            window,
-            "too large"
-        );
     }
 }

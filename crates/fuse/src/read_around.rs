@@ -1,9 +1,10 @@
 //! The thread that stores pages around random reads, so that no reader waits for them.
 //!
-//! [`crate::page_store`] decides which ranges are worth it. The threads of the session answer the read first and pass the
-//! range on to this thread. It has their priority: each range that it stores saves them more work than it takes, most of all on a
-//! busy machine. It may wait for a page that a read in flight has locked; the threads of the session never wait for it, so that the
-//! read is answered.
+//! [`crate::page_store`] decides which ranges are worth it. The threads of the session answer the
+//! read first and pass the range on to this thread. It has their priority: each range that it
+//! stores saves them more work than it takes, most of all on a busy machine. It may wait for a page
+//! that a read in flight has locked; the threads of the session never wait for it, so that the read
+//! is answered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -16,8 +17,8 @@ use ferofs_read::{FileOffset, Image};
 use crate::filesystem::Opened;
 use crate::page_store::{Around, PageStore, Queue};
 
-/// Ranges that can wait for the thread, mostly of 1 MiB: about 60 ms of its time. With more, readers would read most pages
-/// themselves before they are stored.
+/// Ranges that can wait for the thread, mostly of 1 MiB: about 60 ms of its time. With more,
+/// readers would read most pages themselves before they are stored.
 const QUEUE: usize = 64;
 /// After this time without work, the thread frees its buffer, which has the size of a window.
 const IDLE: Duration = Duration::from_secs(1);
@@ -31,7 +32,8 @@ pub(crate) struct ReadAround {
 }
 
 impl ReadAround {
-    /// Starts the thread. Without it (the system may have no memory for it), no pages are stored around reads.
+    /// Starts the thread. Without it (the system may have no memory for it), no pages are stored
+    /// around reads.
     pub(crate) fn start(opened: Arc<OnceLock<Opened>>, page_store: Arc<PageStore>) -> Self {
         let (end, ranges) = sync_channel(QUEUE);
         let queue = Queue::new(end.clone());

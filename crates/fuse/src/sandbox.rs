@@ -1,9 +1,8 @@
 //! Removes all privileges that the daemon does not need to answer requests.
 //!
-//! Called after the mount and after all files are open, and before the first byte of the image is decoded. Landlock, user
-//! and capabilities are properties of one thread: it must be the only thread, and threads that it starts later inherit
-//! them.
-//! docs/SECURITY.md lists the guarantees.
+//! Called after the mount and after all files are open, and before the first byte of the image is
+//! decoded. Landlock, user and capabilities are properties of one thread: it must be the only
+//! thread, and threads that it starts later inherit them. docs/SECURITY.md lists the guarantees.
 
 use std::io;
 
@@ -37,8 +36,8 @@ mod calls {
 /// Each thread of a session opens this device for itself.
 pub(crate) const FUSE_DEVICE: &str = "/dev/fuse";
 
-/// The user and group of a daemon that root started. No account has this number. With nobody (65534), other processes of
-/// nobody could send signals to the daemon.
+/// The user and group of a daemon that root started. No account has this number. With nobody
+/// (65534), other processes of nobody could send signals to the daemon.
 const UNUSED_ID: u32 = 65533;
 /// The threads whose system calls are restricted.
 #[derive(Clone, Copy, Debug)]
@@ -75,12 +74,14 @@ fn failed<E: std::error::Error + Send + Sync + 'static>(
     move |error| SandboxError { part, reason: error.into() }
 }
 
-/// Restricts this process, whose only thread calls this, and the threads that it starts from now on.
+/// Restricts this process, whose only thread calls this, and the threads that it starts from now
+/// on.
 ///
 /// Afterwards, the process cannot execute programs, open files or unmount.
 ///
 /// # Errors
-/// [`SandboxError`], also if the process has other threads. After an error the process may be partly restricted.
+/// [`SandboxError`], also if the process has other threads. After an error the process may be
+/// partly restricted.
 pub fn restrict() -> Result<Sandbox, SandboxError> {
     let threads = std::fs::read_dir("/proc/self/task").map_err(failed("/proc/self/task"))?.count();
     if threads != 1 {
@@ -89,8 +90,8 @@ pub fn restrict() -> Result<Sandbox, SandboxError> {
     restrict_thread(Threads::All)
 }
 
-/// Restricts a process that decodes nothing, but makes copies of itself that call [`restrict`]. Returns whether the user was root, and is another
-/// user now.
+/// Restricts a process that decodes nothing, but makes copies of itself that call [`restrict`].
+/// Returns whether the user was root, and is another user now.
 ///
 /// Afterwards, the process has no capabilities, and can neither execute programs nor unmount.
 ///
@@ -106,8 +107,9 @@ pub fn restrict_keeper() -> Result<bool, SandboxError> {
 
 /// Lets this process, which is not restricted otherwise, neither unmount nor execute programs.
 ///
-/// When a session has ended, fuser 0.18 unmounts its directory although the kernel has removed the mount already: that would remove what
-/// somebody else has mounted there since. [`restrict`] contains this.
+/// When a session has ended, fuser 0.18 unmounts its directory although the kernel has removed the
+/// mount already: that would remove what somebody else has mounted there since. [`restrict`]
+/// contains this.
 ///
 /// # Errors
 /// [`SandboxError`]. Systems without seccomp are no error.
@@ -130,8 +132,8 @@ fn drop_capabilities() -> Result<(), SandboxError> {
     rustix::thread::set_capabilities(None, none).map_err(failed("capabilities"))
 }
 
-/// Changes from root to [`UNUSED_ID`]. Returns `false` if the user is not root, or if the user namespace does not have this
-/// ID.
+/// Changes from root to [`UNUSED_ID`]. Returns `false` if the user is not root, or if the user
+/// namespace does not have this ID.
 fn leave_root() -> Result<bool, Errno> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
@@ -142,8 +144,8 @@ fn leave_root() -> Result<bool, Errno> {
         result => result?,
     }
     match set_thread_groups(&[]) {
-        // A user namespace may forbid this (/proc/PID/setgroups): a group can be used to deny access to its members, and
-        // leaving the group would give this access.
+        // A user namespace may forbid this (/proc/PID/setgroups): a group can be used to deny
+        // access to its members, and leaving the group would give this access.
         Err(Errno::PERM) | Ok(()) => {}
         Err(error) => return Err(error),
     }

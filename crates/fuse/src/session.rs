@@ -23,12 +23,14 @@ const MAX_WINDOW: u64 = 1 << 20;
 /// The same with `low_memory`: the kernel would evict more pages before a program reads them.
 const MAX_WINDOW_LOW_MEMORY: u64 = 128 << 10;
 
-/// How to mount. The default is a mount for the user who makes it, with a thread for each processor, and at least four.
+/// How to mount. The default is a mount for the user who makes it, with a thread for each
+/// processor, and at least four.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// The source in the mount table, normally the path of the image.
     pub source: String,
-    /// The type in the mount table is `fuse.` and this. mount(8) starts the program of this name, or of the source if it is empty.
+    /// The type in the mount table is `fuse.` and this. mount(8) starts the program of this name,
+    /// or of the source if it is empty.
     pub subtype: String,
     /// Threads that answer requests.
     pub threads: usize,
@@ -36,8 +38,8 @@ pub struct MountOptions {
     pub access: Access,
     /// [`restrict`](crate::restrict) will be called before [`Mounted::serve`].
     pub confined: bool,
-    /// Requests must be answered although this process ends: copies of this process (fork(2)) answer them, one after the other. Needs
-    /// [`can_survive_process`].
+    /// Requests must be answered although this process ends: copies of this process (fork(2))
+    /// answer them, one after the other. Needs [`can_survive_process`].
     pub survives_process: bool,
     /// Use small windows.
     pub low_memory: bool,
@@ -92,8 +94,9 @@ pub struct Mounted {
     page_store: Arc<PageStore>,
 }
 
-/// Mounts on `dir` with fusermount3, as users who are not root must. Requests wait until [`Mounted::serve`] gets the image. In
-/// between, a process can drop its privileges before it decodes any byte of the image.
+/// Mounts on `dir` with fusermount3, as users who are not root must. Requests wait until
+/// [`Mounted::serve`] gets the image. In between, a process can drop its privileges before it
+/// decodes any byte of the image.
 ///
 /// # Errors
 /// If fusermount3 is missing or refuses the mount.
@@ -132,7 +135,8 @@ fn connect(
     };
     let threads = options.threads.max(1);
     config.n_threads = Some(threads);
-    // The kernel ends the requests that were read from a descriptor when it is closed, and only this one is open in other processes.
+    // The kernel ends the requests that were read from a descriptor when it is closed, and only
+    // this one is open in other processes.
     config.clone_fd = !options.survives_process && (!options.confined || anyone_may_open_device());
     let page_store = Arc::new(PageStore::new(
         threads,
@@ -149,7 +153,8 @@ fn connect(
         Arc::clone(&threads),
     );
     let session = start(filesystem, &config)?;
-    // Without another descriptor (the limit is reached), threads park too often if a reader sends several requests at a time.
+    // Without another descriptor (the limit is reached), threads park too often if a reader sends
+    // several requests at a time.
     if let Ok(device) = session.as_fd().try_clone_to_owned() {
         threads.watch(device);
     }
@@ -169,7 +174,8 @@ fn fusermount_error(error: &io::Error) -> io::Error {
         io::ErrorKind::NotFound => {
             "fusermount3 is missing, and only root can mount without it; install the package fuse3".to_owned()
         }
-        // Its own refusals are text. A search in PATH ends so if one of the directories is closed to the user.
+        // Its own refusals are text. A search in PATH ends so if one of the directories is closed
+        // to the user.
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
             "fusermount3 is missing, or this user may not run it, and only root can mount without it; install the \
              package fuse3"
@@ -180,7 +186,8 @@ fn fusermount_error(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// Whether a mount can survive the process that answers its requests: since version 6.9, Linux sends requests again.
+/// Whether a mount can survive the process that answers its requests: since version 6.9, Linux
+/// sends requests again.
 pub fn can_survive_process() -> bool {
     let name = rustix::system::uname();
     let mut numbers = name.release().to_str().unwrap_or_default().split('.').map(|number| {
@@ -190,23 +197,36 @@ pub fn can_survive_process() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(9))
 }
 
-/// Whether the daemon of the FUSE mount on `dir` has ended. The number of a mount is not enough: Linux gives it to the next mount.
+/// Allocates once what `threads` threads need to answer requests. A process without this memory
+/// ends here, before it says that it has mounted.
+pub fn check_memory(threads: usize) {
+    /// Bytes of a buffer of fuser, and of the stack of a thread.
+    const OF_THREAD: usize = (16 << 20) + (2 << 20);
+    let buffers: Vec<Vec<u8>> = (0..threads.max(1)).map(|_| vec![0; OF_THREAD]).collect();
+    std::hint::black_box(&buffers);
+}
+
+/// Whether the daemon of the FUSE mount on `dir` has ended. The number of a mount is not enough:
+/// Linux gives it to the next mount.
 pub fn has_no_daemon(dir: &Path) -> bool {
-    // A request to the daemon: Linux refuses it if nobody can answer. rustix does not have this flag for musl.
+    // A request to the daemon: Linux refuses it if nobody can answer. rustix does not have this
+    // flag for musl.
     let flags = AtFlags::from_bits_retain(libc::AT_STATX_FORCE_SYNC.cast_unsigned())
         | AtFlags::SYMLINK_NOFOLLOW
         | AtFlags::NO_AUTOMOUNT;
     matches!(statx(CWD, dir, flags, StatxFlags::SIZE), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// Whether every user may open the FUSE device. Each thread of a session opens it for itself; if only root may open it, a
-/// process that dropped its privileges shares one descriptor between its threads.
+/// Whether every user may open the FUSE device. Each thread of a session opens it for itself; if
+/// only root may open it, a process that dropped its privileges shares one descriptor between its
+/// threads.
 fn anyone_may_open_device() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(FUSE_DEVICE).is_ok_and(|device| device.mode() & 0o006 == 0o006)
 }
 
-/// Converts an option: fuser has own values for some flags of mount(2), and passes other options on as text.
+/// Converts an option: fuser has own values for some flags of mount(2), and passes other options on
+/// as text.
 fn mount_option(text: &str) -> MountOption {
     match text {
         "dev" => MountOption::Dev,
@@ -237,7 +257,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Answers requests from `image` until the unmount. `more_stats` adds to the [counters](crate::STATS_XATTR).
+    /// Answers requests from `image` until the unmount. `more_stats` adds to the
+    /// [counters](crate::STATS_XATTR).
     ///
     /// # Errors
     /// If the connection to the kernel fails.

@@ -1,5 +1,5 @@
-//! The counters of the running daemon, as an extended attribute of the root of the mount. Unlike a socket, this needs no
-//! privilege that the sandbox removes.
+//! The counters of the running daemon, as an extended attribute of the root of the mount. Unlike a
+//! socket, this needs no privilege that the sandbox removes.
 //!
 //! listxattr(2) does not show the attribute, so that programs that copy attributes do not copy it.
 
@@ -12,7 +12,8 @@ use ferofs_read::Image;
 /// The name of the attribute. Its value is text: one line for each counter, with name and number.
 pub const STATS_XATTR: &str = "user.ferofs.stats";
 
-/// Further lines for the counters of a daemon, in the same form. The function must not wait: a thread calls it that answers requests.
+/// Further lines for the counters of a daemon, in the same form. The function must not wait: a
+/// thread calls it that answers requests.
 pub type MoreStats = Box<dyn Fn() -> String + Send + Sync>;
 
 /// The counters of the daemon; the read engine has further ones.

@@ -1,12 +1,14 @@
-//! Lets one thread wait for requests while they come one at a time, and all threads while several programs read.
+//! Lets one thread wait for requests while they come one at a time, and all threads while several
+//! programs read.
 //!
-//! Linux wakes the threads that read from `/dev/fuse` in turn. If a program reads with one thread, each of its requests would
-//! wake another thread of the daemon, mostly on another processor, and Linux often runs the reader before the answering thread
-//! can wait again. So while all requests come from one thread, a thread of the daemon that has answered parks if another one
-//! waits already.
+//! Linux wakes the threads that read from `/dev/fuse` in turn. If a program reads with one thread,
+//! each of its requests would wake another thread of the daemon, mostly on another processor, and
+//! Linux often runs the reader before the answering thread can wait again. So while all requests
+//! come from one thread, a thread of the daemon that has answered parks if another one waits
+//! already.
 //!
-//! One thread can also send several requests before the first is answered (io_uring). Then requests wait in the device while a thread of
-//! the daemon answers one.
+//! One thread can also send several requests before the first is answered (io_uring). Then requests
+//! wait in the device while a thread of the daemon answers one.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -20,7 +22,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const BUSY_REQUESTS: u32 = 32;
 /// Answers until a thread looks again whether a request waits already. Looking costs a system call.
 const LOOK_EVERY: u32 = 8;
-/// A thread parks at most this long. So a request waits at most this long for a thread that takes long to answer another one.
+/// A thread parks at most this long. So a request waits at most this long for a thread that takes
+/// long to answer another one.
 const MAX_PARK: Duration = Duration::from_millis(10);
 
 /// The threads of a session.
@@ -42,7 +45,8 @@ pub(crate) struct WaitingThreads {
     max_park: Duration,
 }
 
-/// A thread that answers a request. Dropping it after the answer lets the thread park, or wait for the next request.
+/// A thread that answers a request. Dropping it after the answer lets the thread park, or wait for
+/// the next request.
 pub(crate) struct Answering<'a>(&'a WaitingThreads);
 
 impl WaitingThreads {
@@ -69,7 +73,8 @@ impl WaitingThreads {
     /// Begins the answer to a request that the thread `reader` sent.
     pub(crate) fn answer(&self, reader: u32) -> Answering<'_> {
         self.waiting.fetch_sub(1, Relaxed);
-        // A reader that waits for each answer has no other request in the device now, but soon after the answer.
+        // A reader that waits for each answer has no other request in the device now, but soon
+        // after the answer.
         if self.reader.swap(reader, Relaxed) != reader || self.sees_waiting_request() {
             self.wake_all();
         }

@@ -32,26 +32,31 @@ use crate::image::digest::PartDigests;
 use crate::image::journal::{MaskedSource, WrittenRanges};
 use crate::image::overlay::Overlay;
 use crate::image::{SECTOR_END, SECTOR_POS, SuperblockArea};
-use ferofs_read::{Image, OpenOptions, Source};
+use ferofs_read::{Image, OpenOptions, READER_MEMORY, Source};
+use ferofs_threads::fitting_workers;
 
-/// Bytes of the base's metadata that are cached while its files are read: applying needs little memory, and files are read
-/// mostly in the order of their inodes.
+/// Bytes of the base's metadata that are cached while its files are read: applying needs little
+/// memory, and files are read mostly in the order of their inodes.
 const METADATA_CACHE: usize = 4 << 20;
 
-/// Threads that read the base and encode at the same time, at most. Each has tables of a compressor, and memory is bounded.
+/// Threads that read the base and encode at the same time, at most. Each has tables of a
+/// compressor, and memory is bounded.
 pub(crate) const THREADS_MAX: usize = 4;
 
-/// The work that reading the base may take, in multiples of what a sound image of its size needs for one reading of everything: pieces refer
-/// to the same content several times. Beyond it a patch is refused: its base has directories or files without an end.
+/// The work that reading the base may take, in multiples of what a sound image of its size needs
+/// for one reading of everything: pieces refer to the same content several times. Beyond it a patch
+/// is refused: its base has directories or files without an end.
 const WORK_LIMIT: u32 = 8;
 
-/// Applies `patch` to the image on `medium`, so that it shows the new tree. If the patch was applied before and rolled back, its state becomes
-/// current again. At any moment, also after a crash, the medium holds
-/// an image that shows the old tree or the new one. `trailing` says whether bytes after the image may be overwritten.
+/// Applies `patch` to the image on `medium`, so that it shows the new tree. If the patch was
+/// applied before and rolled back, its state becomes current again. At any moment, also after a
+/// crash, the medium holds an image that shows the old tree or the new one. `trailing` says whether
+/// bytes after the image may be overwritten.
 ///
 /// # Errors
-/// [`Error::Patch`] when the patch is not for this image: nothing was written. [`Error::Unfinished`] when writing failed: it
-/// says in what state the image is. After an interruption the same call continues.
+/// [`Error::Patch`] when the patch is not for this image: nothing was written.
+/// [`Error::Unfinished`] when writing failed: it says in what state the image is. After an
+/// interruption the same call continues.
 pub fn apply<M: Medium>(
     medium: &M,
     patch: &Patch,
@@ -116,7 +121,7 @@ fn write_pieces<M: Medium>(
     cancel: &AtomicBool,
 ) -> Result<()> {
     let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let threads = fitting_workers(None, READER_MEMORY).min(THREADS_MAX);
     let mut decoder = patch.pieces(base, image, threads)?;
     let mut region = Vec::new();
     for (number, (range, _)) in patch.appended().enumerate() {
@@ -157,8 +162,9 @@ fn check_result(
     }
 }
 
-/// The image that `patch` makes of `base`, in memory. Pieces of the patch are decoded when they are read, and at most 64 MiB of them stay in
-/// memory. All are decoded once here, to compare the digest of the result.
+/// The image that `patch` makes of `base`, in memory. Pieces of the patch are decoded when they are
+/// read, and at most 64 MiB of them stay in memory. All are decoded once here, to compare the
+/// digest of the result.
 ///
 /// # Errors
 /// As [`apply`]; nothing is written.
@@ -170,7 +176,8 @@ pub fn overlay(
     overlay_with(base, patch, &PieceCache::default(), cancel)
 }
 
-/// As [`overlay`]; decoded pieces stay in `cache`. Patches that are laid over each other share one, so that their number does not count.
+/// As [`overlay`]; decoded pieces stay in `cache`. Patches that are laid over each other share one,
+/// so that their number does not count.
 ///
 /// # Errors
 /// As [`overlay`].
@@ -203,7 +210,8 @@ pub fn overlay_with(
     if let Some((pos, bytes)) = &header.root {
         overlay = overlay.with(*pos, bytes);
     }
-    // This decodes each piece, within the limit on work. From here on a piece takes the same work each time.
+    // This decodes each piece, within the limit on work. From here on a piece takes the same work
+    // each time.
     check_result(&overlay, header, &digests, cancel)?;
     let mut options = OpenOptions::default();
     options.metadata_cache = METADATA_CACHE;

@@ -1,5 +1,5 @@
-//! Applies exact deltas: the new image comes out byte for byte, in order, from the old image and a stream. Layout:
-//! docs/PATCH_FORMAT.md.
+//! Applies exact deltas: the new image comes out byte for byte, in order, from the old image and a
+//! stream. Layout: docs/PATCH_FORMAT.md.
 
 pub(crate) mod files;
 mod sink;
@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use self::sink::Sink;
 pub use self::sink::{Applied, DeltaOutput};
 use crate::error::{Error, PatchFault, Result};
-use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece};
+use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece, check_end};
 use crate::format::delta_memory::PieceMemory;
 use crate::format::header::RawMethod;
 use crate::format::piece::base::Base;
@@ -30,8 +30,9 @@ use crate::image::digest::Digest;
 /// Bytes of memory for reading the old image, with its caches.
 pub(crate) const READER: usize = 4 << 20;
 
-/// Work of a piece, and of a reference, whatever they have, in units of 100 ns: decoders and buffers, a read and finding an inode. Honest deltas have a
-/// piece for each 16 KiB of the new image at most.
+/// Work of a piece, and of a reference, whatever they have, in units of 100 ns: decoders and
+/// buffers, a read and finding an inode. Honest deltas have a piece for each 16 KiB of the new
+/// image at most.
 const PIECE_WORK: u64 = 2000;
 const REFERENCE_WORK: u64 = 50;
 
@@ -41,6 +42,8 @@ pub struct Delta<R> {
     methods: Vec<RawMethod>,
     digest: Digest,
     stream: R,
+    /// Fail if the stream has bytes after the delta. Otherwise they are not read.
+    is_whole_stream: bool,
 }
 
 /// The files that applying a delta reads and writes.
@@ -69,7 +72,7 @@ impl<R: Read> Delta<R> {
     /// [`PatchFault`] if it is no delta, or one that this program cannot apply.
     pub fn read(mut stream: R) -> Result<Self> {
         let (header, methods, digest) = DeltaHeader::read(&mut stream)?;
-        Ok(Self { header, methods, digest, stream })
+        Ok(Self { header, methods, digest, stream, is_whole_stream: false })
     }
 
     /// What the delta says about itself.
@@ -77,17 +80,31 @@ impl<R: Read> Delta<R> {
         &self.header
     }
 
-    /// The digest that is signed: BLAKE3 of all bytes before the pieces. They have the size and digest of both images, the digest of each MiB
-    /// of the new one, the root hash, and the memory. So a signature covers each byte that [`Self::apply`] writes.
+    /// The digest that is signed: BLAKE3 of all bytes before the pieces. They have the size and
+    /// digest of both images, the digest of each MiB of the new one, the root hash, and the memory.
+    /// So a signature covers each byte that [`Self::apply`] writes.
     pub const fn digest(&self) -> [u8; 32] {
         self.digest
     }
 
-    /// Makes the new image from `old`. The SHA-256 of `old` is compared before the first byte is written, that of the new image at the
-    /// end. `written` is told the number of bytes so far.
+    /// Reads all pieces, without decoding them, and fails if bytes follow.
     ///
     /// # Errors
-    /// [`PatchFault`] for another old image or a damaged delta; [`Error::Io`]; [`Error::Interrupted`] if `cancel` is set.
+    /// [`PatchFault::CutOff`], [`PatchFault::BytesAfter`], [`PatchFault::Malformed`],
+    /// [`Error::Io`].
+    pub fn check_length(&mut self) -> Result<()> {
+        for _ in 0..self.header.pieces {
+            DeltaPiece::read(&mut self.stream, |_| Ok(()))?;
+        }
+        check_end(&mut self.stream)
+    }
+
+    /// Makes the new image from `old`. The SHA-256 of `old` is compared before the first byte is
+    /// written, that of the new image at the end. `written` is told the number of bytes so far.
+    ///
+    /// # Errors
+    /// [`PatchFault`] for another old image or a damaged delta; [`Error::Io`];
+    /// [`Error::Interrupted`] if `cancel` is set.
     pub fn apply(
         self,
         old: &Arc<dyn Source>,
@@ -105,7 +122,7 @@ impl<R: Read> Delta<R> {
         mut written: impl FnMut(u64),
         cancel: &AtomicBool,
     ) -> Tagged<Applied> {
-        let Self { header, methods, mut stream, .. } = self;
+        let Self { header, methods, mut stream, is_whole_stream, .. } = self;
         let methods = methods.iter().map(RawMethod::params).collect::<Result<Vec<Params>>>();
         let methods = methods.map_err(of(Role::Delta))?;
         check_old(&**old, &header, cancel).map_err(of(Role::Old))?;
@@ -194,13 +211,17 @@ impl<R: Read> Delta<R> {
             sink.put(rest).map_err(of(Role::New))?;
             written(sink.len());
         }
+        if is_whole_stream {
+            check_end(&mut stream).map_err(of(Role::Delta))?;
+        }
         sink.finish().map_err(of(Role::New))
     }
 }
 
 impl<R: Read> Delta<R> {
-    /// As [`Self::apply`], to a file or a device, which is open for reading and writing. With `resume`, the right bytes at its start are not
-    /// written again. After success all bytes are durable, and a file ends with the new image.
+    /// As [`Self::apply`], to a file or a device, which is open for reading and writing. With
+    /// `resume`, the right bytes at its start are not written again. After success all bytes are
+    /// durable, and a file ends with the new image.
     ///
     /// # Errors
     /// As [`Self::apply`]; [`PatchFault::NoSpace`] for a device that is too small.
@@ -229,7 +250,10 @@ impl<R: Read> Delta<R> {
         let present = FileSource::new(clone, 0).map_err(io("read"))?;
         let (needed, available) = (self.header.new_size, present.size());
         if !is_file && available < needed {
-            return Err((Role::New, Error::Patch(PatchFault::NoSpace { needed, available })));
+            return Err((
+                Role::New,
+                Error::Patch(PatchFault::NoSpace { is_file, needed, available }),
+            ));
         }
         let none: &[u8] = &[];
         let present: &dyn Source = if resume { &present } else { &none };
@@ -250,8 +274,8 @@ impl<R> std::fmt::Debug for Delta<R> {
     }
 }
 
-/// Counts the work of a piece's plan, except that of reading files. `bytes` are those of its decoded plan, payload and delta: parsing and encoding
-/// them takes at least 6 ns each.
+/// Counts the work of a piece's plan, except that of reading files. `bytes` are those of its
+/// decoded plan, payload and delta: parsing and encoding them takes at least 6 ns each.
 fn charge(image: &Image, plan: &Plan, bytes: u64) -> Result<()> {
     let references = &plan.references;
     let stored = references.iter().map(|reference| match reference {
@@ -279,7 +303,8 @@ fn is_cancelled(cancel: &AtomicBool) -> Result<()> {
     if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Fails unless the first bytes of `old`, which may be a longer device, are the image that the delta was made from.
+/// Fails unless the first bytes of `old`, which may be a longer device, are the image that the
+/// delta was made from.
 fn check_old(old: &dyn Source, header: &DeltaHeader, cancel: &AtomicBool) -> Result<()> {
     let (expected, found) = (header.old_size, old.size());
     if found < expected {

@@ -1,4 +1,5 @@
-//! The error of this crate, which wraps that of reading, and the reasons why a patch, or an image's history, cannot be used.
+//! The error of this crate, which wraps that of reading, and the reasons why a patch, or an image's
+//! history, cannot be used.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,8 +39,9 @@ pub enum Error {
     Params(#[from] ferofs_codec::ParamsError),
     /// A compressor failed.
     #[error("compressing failed: {0}")]
-    Encode(#[from] ferofs_codec::EncodeError),
-    /// A later patch of a file with several patches cannot be used. The image is in the state after the ones before it that fit.
+    Encode(ferofs_codec::EncodeError),
+    /// A later patch of a file with several patches cannot be used. The image is in the state after
+    /// the ones before it that fit.
     #[error("patch {number} of the file: {cause} ({applied} before it are applied)")]
     InSequence {
         /// The number of the patch in the file, from 1 on.
@@ -47,12 +49,14 @@ pub enum Error {
         /// The number of patches before it that were applied.
         applied: u64,
         /// The reason.
+        #[source]
         cause: Box<Error>,
     },
     /// A change of an image failed after its first write.
     #[error("{cause}; {image}")]
     Unfinished {
         /// Why it failed.
+        #[source]
         cause: Box<Error>,
         /// The state of the image now.
         image: AfterFailure,
@@ -78,7 +82,8 @@ pub enum AfterFailure {
     /// All writes were undone.
     #[error("the image is as before")]
     Unchanged,
-    /// The superblock is the old one. What was written stays, so that the same change continues there.
+    /// The superblock is the old one. What was written stays, so that the same change continues
+    /// there.
     #[error(
         "the image shows the old tree; the same command continues where this one stopped, and `repair` removes \
          what was written"
@@ -108,6 +113,11 @@ impl Error {
         Self::Io { action, path: None, source: source.into() }
     }
 
+    /// There was no memory for `action`.
+    pub(crate) fn no_memory(action: &'static str) -> Self {
+        Self::io_unnamed(action, io::ErrorKind::OutOfMemory)
+    }
+
     /// This error, which is about the file `path`.
     pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {
@@ -130,6 +140,7 @@ impl Error {
                     | PatchFault::Version(_)
                     | PatchFault::Length { .. }
                     | PatchFault::CutOff
+                    | PatchFault::BytesAfter
                     | PatchFault::Damaged
                     | PatchFault::Malformed(_)
             ),
@@ -143,7 +154,8 @@ impl Error {
     }
 }
 
-/// I/O errors and interruptions of all crates become the same variants here, so that callers match one.
+/// I/O errors and interruptions of all crates become the same variants here, so that callers match
+/// one.
 impl From<ferofs_read::Error> for Error {
     fn from(error: ferofs_read::Error) -> Self {
         match error {
@@ -160,12 +172,31 @@ impl From<Corruption> for Error {
     }
 }
 
+/// Without memory, the error is one of the system.
+impl From<ferofs_codec::EncodeError> for Error {
+    fn from(error: ferofs_codec::EncodeError) -> Self {
+        match error {
+            ferofs_codec::EncodeError::Memory => Self::no_memory("compress"),
+            error => Self::Encode(error),
+        }
+    }
+}
+
 impl From<ferofs_threads::Error> for Error {
     fn from(error: ferofs_threads::Error) -> Self {
         match error {
             ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
             ferofs_threads::Error::Ended => Self::Interrupted,
         }
+    }
+}
+
+fn no_space(is_file: bool, needed: u64, available: u64) -> String {
+    match is_file {
+        true => {
+            format!("the file system cannot extend the file from {available} to {needed} bytes")
+        }
+        false => format!("it has {needed} bytes, the device has {available}"),
     }
 }
 
@@ -208,6 +239,9 @@ pub enum PatchFault {
     /// The file of a delta ends before the delta does.
     #[error("the file is cut off")]
     CutOff,
+    /// The file has other bytes after a patch or delta.
+    #[error("the file has other bytes after the patch or delta: copy it again")]
+    BytesAfter,
     /// The file has another patch behind the first one.
     #[error("the file has several patches, one after another, and this needs a file with one")]
     Several,
@@ -241,7 +275,8 @@ pub enum PatchFault {
         /// The image's.
         found: String,
     },
-    /// The patch made the image's current state, or an earlier one that the current state is built on.
+    /// The patch made the image's current state, or an earlier one that the current state is built
+    /// on.
     #[error("the patch has been applied already")]
     AlreadyApplied,
     /// The image has the base's UUID, but is in another state.
@@ -272,11 +307,13 @@ pub enum PatchFault {
     #[error("what was written is not what the patch describes")]
     ResultDiffers,
     /// The medium is too small for the patched image.
-    #[error("no space for the new image: it has {needed} bytes, the medium has {available}")]
+    #[error("no space for the new image: {}", no_space(*.is_file, *.needed, *.available))]
     NoSpace {
+        /// The medium is a file, for which the file system has no space.
+        is_file: bool,
         /// Bytes of the patched image.
         needed: u64,
-        /// Bytes of the device.
+        /// Bytes of the file or of the device.
         available: u64,
     },
     /// There is other data after the image, where it would grow.
@@ -307,7 +344,8 @@ pub enum PatchFault {
         "no free slot for another root directory near the start of the metadata: squash the image first"
     )]
     NoRootSlot,
-    /// Compressed content cannot be added to a compressed image without `LZ4_0PADDING`, the layout before Linux 5.4.
+    /// Compressed content cannot be added to a compressed image without `LZ4_0PADDING`, the layout
+    /// before Linux 5.4.
     #[error(
         "the image is compressed without LZ4_0PADDING (Linux 5.3 or legacy-compress): new content can only be stored (-z \
          none), or squash the image first"

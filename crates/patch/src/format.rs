@@ -1,5 +1,5 @@
-//! The patch file: a header, tables, the list of changed files, and the appended bytes in compressed pieces, and how it is written. Layout:
-//! docs/PATCH_FORMAT.md.
+//! The patch file: a header, tables, the list of changed files, and the appended bytes in
+//! compressed pieces, and how it is written. Layout: docs/PATCH_FORMAT.md.
 
 pub mod change;
 pub(crate) mod columns;

@@ -1,8 +1,9 @@
-//! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH_FORMAT.md
-//! describes the format and the reasons.
+//! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier
+//! states. docs/PATCH_FORMAT.md describes the format and the reasons.
 //!
-//! The crate has what a device needs, which gets patches and applies them. `ferofs_build::incremental` makes patches, with the modules
-//! [`format`](mod@format) and [`image`].
+//! The crate has what a device needs, which gets patches and applies them.
+//! `ferofs_write::incremental` makes patches, with the modules [`format`](mod@format) and
+//! [`image`].
 //!
 //! | module | job |
 //! |---|---|
@@ -46,7 +47,7 @@ pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::rollback::rollback;
 pub use self::apply::{apply, apply_with, overlay, overlay_with};
-pub use self::delta::files::{DeltaFile, names_missing_device};
+pub use self::delta::files::{DeltaFile, names_missing_device, part_file};
 pub use self::delta::{Applied, Delta, DeltaOutput};
 pub use self::error::{AfterFailure, Error, PatchFault, Result};
 pub use self::format::change::{Change, ChangeKind, NewParents};

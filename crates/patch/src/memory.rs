@@ -9,15 +9,17 @@ use crate::format::plan::Item;
 use crate::format::reader::Patch;
 use ferofs_format::units::to_u64;
 
-/// The program itself with its stack and its threads, the reader of the image with its cache of metadata, and a buffer of 1 MiB for each
-/// thread that hashes.
+/// The program itself with its stack and its threads, the reader of the image with its cache of
+/// metadata, and a buffer of 1 MiB for each thread that hashes.
 const PROGRAM: u64 = 24 << 20;
-/// A thread that wants a part of an extent decodes all of it. LZMA's decoder has a dictionary of the same length, and the system does not get
-/// back at once what was freed.
+/// A thread that wants a part of an extent decodes all of it. LZMA's decoder has a dictionary of
+/// the same length, and the system does not get back at once what was freed.
 const COPIES: u64 = 3;
-/// Bytes for each piece: in the tables of the header, which are decoded at once, and in lists of them.
+/// Bytes for each piece: in the tables of the header, which are decoded at once, and in lists of
+/// them.
 const OF_PIECE: u64 = 160;
-/// Bytes for each byte of a decoded plan, and of the decoded list of relocated inodes: their shortest parts take the most.
+/// Bytes for each byte of a decoded plan, and of the decoded list of relocated inodes: their
+/// shortest parts take the most.
 const OF_PLAN: u64 = 32;
 const OF_LIST: u64 = 64;
 /// Bytes for each old inode that waits for a new one that resembles it, and the most that wait.
@@ -25,7 +27,8 @@ const OF_WAITING: u64 = 24;
 const WAITING_MAX: u64 = 1 << 20;
 
 impl Patch {
-    /// An upper bound of the memory of a process that applies the patch, in bytes. It reads the plans of all pieces, and no payload.
+    /// An upper bound of the memory of a process that applies the patch, in bytes. It reads the
+    /// plans of all pieces, and no payload.
     ///
     /// # Errors
     /// [`crate::Error::Io`], [`crate::Error::Patch`].
@@ -51,7 +54,7 @@ impl Patch {
         let used = methods.iter().flatten().zip(longest).filter(|(_, longest)| *longest > 0);
         // With LZ4 several threads encode, each into a buffer of its own.
         let encoders = |params: &Params| {
-            if params.algorithm() == Algorithm::Lz4 { to_u64(THREADS_MAX) } else { 1 }
+            if params.algorithm == Algorithm::Lz4 { to_u64(THREADS_MAX) } else { 1 }
         };
         let tables = used.map(|(params, longest)| {
             encoder_memory(params, longest).saturating_mul(encoders(params))

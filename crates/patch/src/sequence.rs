@@ -1,7 +1,8 @@
-//! Files of several patches, one after another: for several base images, or for several steps. Those that fit the state of an
-//! image are applied in the order of the file, and each is a change of its own.
+//! Files of several patches, one after another: for several base images, or for several steps.
+//! Those that fit the state of an image are applied in the order of the file, and each is a change
+//! of its own.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,16 +23,13 @@ use ferofs_read::{FileSource, Source, Uuid};
 /// Bytes of a stream that are read at once.
 const BUFFER: usize = 1 << 20;
 
-/// Reads the patches of a file or of a stream, one after the other.
+/// Reads the patches of a file, one after the other.
 pub struct PatchReader {
-    input: Input,
+    source: Arc<dyn Source>,
+    /// Where the next patch starts.
+    at: u64,
     /// The number of patches that were read or skipped.
     number: usize,
-}
-
-enum Input {
-    File { source: Arc<dyn Source>, at: u64 },
-    Stream(Box<dyn Read + Send>),
 }
 
 impl std::fmt::Debug for PatchReader {
@@ -63,19 +61,13 @@ impl Source for Part {
     }
 }
 
-/// The next patch, of which only the start was read.
-struct Next {
-    start: Start,
-    /// The bytes that were taken from a stream.
-    taken: Vec<u8>,
-}
-
 impl PatchReader {
-    /// Opens the patches in the file `path`. The file must be complete: the starts and lengths of all its patches are checked, but no
-    /// digest.
+    /// Opens the patches in the file `path`. The file must be complete: the starts and lengths of
+    /// all its patches are checked, but no digest.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Patch`] for a file that has no patch, or whose last patch is cut off.
+    /// [`Error::Io`]; [`Error::Patch`] for a file that has no patch, or whose last patch is cut
+    /// off.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::new(Arc::new(FileSource::open(path, 0)?))
     }
@@ -85,22 +77,49 @@ impl PatchReader {
     /// # Errors
     /// As of [`Self::open`].
     pub fn new(source: Arc<dyn Source>) -> Result<Self> {
-        let mut reader = Self { input: Input::File { source, at: 0 }, number: 0 };
+        let mut reader = Self { source, at: 0, number: 0 };
         while let Some(next) = reader.start()? {
-            reader.skip(next)?;
+            reader.skip(&next);
         }
-        if let Input::File { at, .. } = &mut reader.input {
-            *at = 0;
-        }
-        reader.number = 0;
-        Ok(reader)
+        Ok(Self { at: 0, number: 0, ..reader })
     }
 
-    /// Reads patches from a stream. A patch that is applied is stored in a temporary file, as nothing of it may be used before its digest,
-    /// which comes last, was checked. The others are not stored.
-    #[must_use]
-    pub fn stream(stream: impl Read + Send + 'static) -> Self {
-        Self { input: Input::Stream(Box::new(stream)), number: 0 }
+    /// Stores the patches of a stream in a temporary file, and opens that: nothing of a patch may
+    /// be used before its digest, which comes last, was checked, and none may be applied if the
+    /// stream is cut off or has other bytes after the patches.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn stream(mut stream: impl Read) -> Result<Self> {
+        let stored = |e| Error::io_unnamed("store the patch in a temporary file", e);
+        let mut file = tempfile::tempfile().map_err(stored)?;
+        let mut buffer = vec![0; BUFFER];
+        let mut is_later = false;
+        loop {
+            let mut start = Vec::new();
+            let taken = stream.by_ref().take(to_u64(Start::FIXED)).read_to_end(&mut start);
+            taken.map_err(|e| Error::io_unnamed("read the patch", e))?;
+            if start.is_empty() && is_later {
+                return Self::new(Arc::new(FileSource::new(file, 0).map_err(stored)?));
+            }
+            // Before all bytes of anything else are stored.
+            let expected =
+                Start::file_len_of(&start).map_err(|error| bytes_after(error, is_later))?;
+            let mut found = to_u64(start.len());
+            file.write_all(&start).map_err(stored)?;
+            while found < expected {
+                let len = buffer.len().min(to_usize(expected.saturating_sub(found)));
+                let read = match stream.read(buffer.get_mut(..len).unwrap_or_default()) {
+                    Ok(0) => return Err(Error::Patch(PatchFault::Length { expected, found })),
+                    Ok(read) => read,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(Error::io_unnamed("read the patch", error)),
+                };
+                file.write_all(buffer.get(..read).unwrap_or_default()).map_err(stored)?;
+                found = found.saturating_add(to_u64(read));
+            }
+            is_later = true;
+        }
     }
 
     /// Opens the next patch; `None` after the last one.
@@ -109,16 +128,17 @@ impl PatchReader {
     /// As [`Patch::open`].
     pub fn next_patch(&mut self) -> Result<Option<Patch>> {
         let Some(next) = self.start()? else { return Ok(None) };
-        self.open_patch(next).map(Some)
+        self.open_patch(&next).map(Some)
     }
 
     /// Opens the patch of an input that may have only one.
     ///
     /// # Errors
-    /// As [`Patch::open`]; [`PatchFault::Several`] if another patch follows, [`Error::InSequence`] if anything else does.
+    /// As [`Patch::open`]; [`PatchFault::Several`] if another patch follows, [`Error::InSequence`]
+    /// if anything else does.
     pub fn only_patch(&mut self) -> Result<Patch> {
         let next = self.start()?.ok_or(Error::Patch(PatchFault::NotAPatch))?;
-        let patch = self.open_patch(next)?;
+        let patch = self.open_patch(&next)?;
         match self.start() {
             Ok(None) => Ok(patch),
             Ok(Some(_)) => Err(Error::Patch(PatchFault::Several)),
@@ -131,84 +151,36 @@ impl PatchReader {
     }
 
     /// Reads the start of the next patch; `None` at the end. Each input has at least one patch.
-    fn start(&mut self) -> Result<Option<Next>> {
-        let mut taken = Vec::new();
-        let start = match &mut self.input {
-            Input::File { source, at } => {
-                if *at >= source.size() && *at > 0 {
-                    return Ok(None);
-                }
-                let rest = Part { source: Arc::clone(source), range: *at..source.size() };
-                let start = Start::read(&rest)?;
-                let found = rest.size();
-                if start.file_len() > found {
-                    return Err(Error::Patch(PatchFault::Length {
-                        expected: start.file_len(),
-                        found,
-                    }));
-                }
-                start
-            }
-            Input::Stream(stream) => {
-                take(&mut **stream, Start::FIXED, &mut taken)?;
-                if taken.is_empty() && self.number > 0 {
-                    return Ok(None);
-                }
-                let more = Start::stored_header_len(&taken)?;
-                take(&mut **stream, more, &mut taken)?;
-                Start::read(&taken)?
-            }
-        };
+    fn start(&mut self) -> Result<Option<Start>> {
+        let size = self.source.size();
+        if self.at >= size && self.at > 0 {
+            return Ok(None);
+        }
+        let rest = Part { source: Arc::clone(&self.source), range: self.at..size };
+        let start = Start::read(&rest).map_err(|error| bytes_after(error, self.at > 0))?;
+        let found = rest.size();
+        if start.file_len() > found {
+            return Err(Error::Patch(PatchFault::Length { expected: start.file_len(), found }));
+        }
         self.number = self.number.saturating_add(1);
-        Ok(Some(Next { start, taken }))
+        Ok(Some(start))
     }
 
     /// Opens the patch that starts with `next`, and checks its digest.
-    fn open_patch(&mut self, next: Next) -> Result<Patch> {
-        let len = next.start.file_len();
-        match &mut self.input {
-            Input::File { source, at } => {
-                let end = at.saturating_add(len);
-                let patch =
-                    Patch::new(Box::new(Part { source: Arc::clone(source), range: *at..end }))?;
-                *at = end;
-                Ok(patch)
-            }
-            Input::Stream(stream) => {
-                let failed = |e| Error::io_unnamed("store the patch in a temporary file", e);
-                let mut file = tempfile::tempfile().map_err(failed)?;
-                let write = |bytes: &[u8]| file.write_all(bytes).map_err(failed);
-                pass(&mut **stream, &next, write)?;
-                file.seek(SeekFrom::Start(0)).map_err(failed)?;
-                Patch::new(Box::new(FileSource::new(file, 0).map_err(failed)?))
-            }
-        }
+    fn open_patch(&mut self, next: &Start) -> Result<Patch> {
+        let range = self.at..self.at.saturating_add(next.file_len());
+        let patch = Patch::new(Box::new(Part { source: Arc::clone(&self.source), range }))?;
+        self.skip(next);
+        Ok(patch)
     }
 
-    /// Passes over the patch that starts with `next`. In a stream its digest is checked: with a wrong length, the next patch would
-    /// start elsewhere.
-    fn skip(&mut self, next: Next) -> Result<()> {
-        match &mut self.input {
-            Input::File { at, .. } => *at = at.saturating_add(next.start.file_len()),
-            Input::Stream(stream) => {
-                let mut last = Vec::new();
-                let mut hasher = blake3::Hasher::new();
-                pass(&mut **stream, &next, |bytes| {
-                    last.extend_from_slice(bytes);
-                    let covered = last.len().saturating_sub(blake3::OUT_LEN);
-                    hasher.update(last.get(..covered).unwrap_or_default());
-                    last.drain(..covered);
-                    Ok(())
-                })?;
-                if last != hasher.finalize().as_bytes() {
-                    return Err(Error::Patch(PatchFault::Damaged));
-                }
-            }
-        }
-        Ok(())
+    /// Passes over the patch that starts with `next`.
+    fn skip(&mut self, next: &Start) {
+        self.at = self.at.saturating_add(next.file_len());
     }
 
-    /// Passes each patch that fits `image` to `change`, which makes another state of it. `image` gives the current state.
+    /// Passes each patch that fits `image` to `change`, which makes another state of it. `image`
+    /// gives the current state.
     fn each_fitting<S>(
         &mut self,
         state: &mut S,
@@ -225,24 +197,25 @@ impl PatchReader {
                 _ => Error::InSequence { number, applied: count, cause: Box::new(cause) },
             };
             let Some(next) = self.start().map_err(|e| failed(e, applied.count))? else { break };
-            let header = next.start.header();
+            let header = next.header();
             let base = Base { uuid: header.uuid, state: header.base_state, size: header.base_size };
-            let fault = match check_state(image(state), header, next.start.appended()) {
+            let fault = match check_state(image(state), header, next.appended()) {
                 Ok(_) => {
-                    let patch = self.open_patch(next).map_err(|e| failed(e, applied.count))?;
+                    let patch = self.open_patch(&next).map_err(|e| failed(e, applied.count))?;
                     match change(state, &patch) {
                         Ok(()) => {
                             applied.count = applied.count.saturating_add(1);
                             applied.time = Some(patch.time());
                             continue;
                         }
-                        // Nothing was written: another patch may be for an image with the same superblock.
+                        // Nothing was written: another patch may be for an image with the same
+                        // superblock.
                         Err(Error::Patch(fault @ PatchFault::BaseChanged)) => fault,
                         Err(error) => return Err(failed(error, applied.count)),
                     }
                 }
                 Err(Error::Patch(fault)) => {
-                    self.skip(next).map_err(|e| failed(e, applied.count))?;
+                    self.skip(&next);
                     fault
                 }
                 Err(error) => return Err(failed(error, applied.count)),
@@ -261,11 +234,12 @@ impl PatchReader {
         }
     }
 
-    /// Applies the patches that fit the image on `medium`, in their order, each as [`apply_with`] does.
+    /// Applies the patches that fit the image on `medium`, in their order, each as [`apply_with`]
+    /// does.
     ///
     /// # Errors
-    /// As [`apply_with`]; [`PatchFault::NoneFits`]. After an error in a later patch, the earlier ones are applied:
-    /// [`Error::InSequence`].
+    /// As [`apply_with`]; [`PatchFault::NoneFits`]. After an error in a later patch, the earlier
+    /// ones are applied: [`Error::InSequence`].
     pub fn apply<M: Medium>(
         &mut self,
         medium: &M,
@@ -280,7 +254,8 @@ impl PatchReader {
         )
     }
 
-    /// The image that the patches that fit make of `base`, in memory, in their order, each as [`overlay_with`] does.
+    /// The image that the patches that fit make of `base`, in memory, in their order, each as
+    /// [`overlay_with`] does.
     ///
     /// # Errors
     /// As [`overlay_with`]; [`PatchFault::NoneFits`].
@@ -300,6 +275,14 @@ impl PatchReader {
             },
         )?;
         Ok((image, applied))
+    }
+}
+
+/// The error about the start of a patch, which `is_later` than the first of its file.
+fn bytes_after(error: Error, is_later: bool) -> Error {
+    match error {
+        Error::Patch(PatchFault::NotAPatch) if is_later => Error::Patch(PatchFault::BytesAfter),
+        error => error,
     }
 }
 
@@ -324,30 +307,4 @@ impl std::fmt::Display for Base {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "state {} of {} ({} bytes)", self.state, Uuid(self.uuid), self.size)
     }
-}
-
-/// Appends up to `len` bytes of `stream` to `taken`.
-fn take(stream: &mut dyn Read, len: usize, taken: &mut Vec<u8>) -> Result<()> {
-    let read = stream.take(to_u64(len)).read_to_end(taken);
-    read.map(drop).map_err(|e| Error::io_unnamed("read the patch", e))
-}
-
-/// Passes the bytes of the patch that starts with `next` to `to`.
-fn pass(stream: &mut dyn Read, next: &Next, mut to: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let expected = next.start.file_len();
-    to(&next.taken)?;
-    let mut found = to_u64(next.taken.len());
-    let mut buffer = vec![0; BUFFER];
-    while found < expected {
-        buffer.truncate(to_usize(expected.saturating_sub(found)));
-        let read = match stream.read(&mut buffer) {
-            Ok(0) => return Err(Error::Patch(PatchFault::Length { expected, found })),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Error::io_unnamed("read the patch", error)),
-        };
-        to(buffer.get(..read).unwrap_or_default())?;
-        found = found.saturating_add(to_u64(read));
-    }
-    Ok(())
 }

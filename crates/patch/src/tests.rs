@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use ferofs::check;
 use ferofs::patch::{CreateOptions, Encoding, PatchSummary, create, squash};
-use ferofs_build::{self as build, Compression};
 use ferofs_read::walk::Walk;
 use ferofs_read::{FileOffset, Image, Source};
+use ferofs_write::{self as build, Compression};
 
 /// The time of all files, so that the results do not depend on the clock.
 const TIME: Option<build::Timestamp> = Some(build::Timestamp { secs: 7, nanos: 0 });
@@ -36,8 +36,8 @@ impl Fixture {
         Self::with(compression, 0)
     }
 
-    /// With a file of `large` bytes in both trees, which an earlier patch added. From 2 MiB on the new root goes into free
-    /// slots of the base.
+    /// With a file of `large` bytes in both trees, which an earlier patch added. From 2 MiB on the
+    /// new root goes into free slots of the base.
     fn with(compression: Option<Compression>, large: usize) -> Self {
         let fixture = Self { dir: tempfile::tempdir().unwrap() };
         let (old, new) = (fixture.path("old"), fixture.path("new"));
@@ -70,7 +70,7 @@ impl Fixture {
     }
 
     /// Makes a patch from the image to a directory.
-    fn create(&self, new: &str, patch: &str) -> ferofs_build::Result<PatchSummary> {
+    fn create(&self, new: &str, patch: &str) -> ferofs_write::Result<PatchSummary> {
         self.create_at(None, new, patch)
     }
 
@@ -80,7 +80,7 @@ impl Fixture {
         level: Option<i32>,
         new: &str,
         patch: &str,
-    ) -> ferofs_build::Result<PatchSummary> {
+    ) -> ferofs_write::Result<PatchSummary> {
         let mut options = CreateOptions::new(self.path(new));
         options.level = level;
         options.build.attributes.all_time = TIME;
@@ -132,7 +132,6 @@ fn apply_to<M: Medium>(medium: &M, patch: &Patch) -> crate::Result<()> {
     apply(medium, patch, TrailingData::Keep, &AtomicBool::new(false))
 }
 
-/// The image that `patch` makes of `image`.
 fn applied(image: &[u8], patch: &Patch) -> Vec<u8> {
     let medium = Recorder::new(image.to_vec());
     apply_to(&medium, patch).unwrap();
@@ -434,6 +433,6 @@ fn a_patch_describes_its_base_and_result() {
     assert_eq!(kinds("a/same"), None);
     assert_eq!(patch.base_size(), fixture.image().len() as u64);
     let same = fixture.create("old", "none");
-    assert!(matches!(same, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
+    assert!(matches!(same, Err(ferofs_write::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
     assert!(!Path::new(&fixture.path("none")).exists());
 }

@@ -1,12 +1,11 @@
 //! Classifies access patterns.
 //!
-//! A server reads for the kernel's page cache, and adds pages to what the kernel asked for. [`page_reads`] sees the kernel's
-//! reads, and tells the server which other pages to store. `requests` sees the requests that the engine gets, with the bytes
-//! that the server added, and decides on read-ahead and prefetch. The two cannot be one: the pages that the server adds hide
-//! the kernel's pattern from the engine. `announcements` decides how far ahead the engine announces bytes to a source with a high
-//! latency.
+//! A server reads for the kernel's page cache, and adds pages to what the kernel asked for.
+//! [`page_reads`] sees the kernel's reads, and tells the server which other pages to store.
+//! `requests` sees the requests that the engine gets, with the bytes that the server added, and
+//! decides on read-ahead and prefetch. The two cannot be one: the pages that the server adds hide
+//! the kernel's pattern from the engine.
 
-pub(crate) mod announcements;
 pub mod page_reads;
 pub(crate) mod requests;
 

@@ -1,13 +1,13 @@
-//! A file's content: maps an inode's extents, and has the engine read and decode them into the caller's buffer.
+//! A file's content: maps an inode's extents, and has the engine read and decode them into the
+//! caller's buffer.
 //!
-//! The metabox and the packed inode are files themselves, so that reading metadata or a fragment can start another request, up
-//! to [`MAX_DEPTH`] deep.
+//! The metabox and the packed inode are files themselves, so that reading metadata or a fragment
+//! can start another request, up to [`MAX_DEPTH`] deep.
 
 mod batch;
 mod prefetch;
 
 use std::cell::{Cell, OnceCell};
-use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -33,22 +33,27 @@ use batch::{Batch, Wanted, adjacent};
 use ferofs_format::units::to_u64;
 use prefetch::{announce_range, announce_step};
 
-/// Bytes at most of a symbolic link's target, without its NUL, as in Linux. A longer one is an error.
+/// Bytes at most of a symbolic link's target, without its NUL, as in Linux. A longer one is an
+/// error.
 const MAX_LINK: u64 = 4095;
-/// Requests at most that start one another. A file's request may start one on the packed inode, and that one on the
-/// metabox; valid images need no more. More means that files contain each other, which is an error.
+/// Requests at most that start one another. A file's request may start one on the packed inode, and
+/// that one on the metabox; valid images need no more. More means that files contain each other,
+/// which is an error.
 const MAX_DEPTH: u32 = 4;
 
-/// Bytes of stack for each extent of a run, and for a whole request. They do not depend on the size of clusters.
+/// Bytes of stack for each extent of a run, and for a whole request. They do not depend on the size
+/// of clusters.
 pub const BOOKKEEPING: (usize, usize) = (
     RUN_EXTENT_SIZE,
     size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>(),
 );
 
-/// Bytes at most of a random request whose encoded bytes are read with one call, even if it needs only parts of clusters.
+/// Bytes at most of a random request whose encoded bytes are read with one call, even if it needs
+/// only parts of clusters.
 const SMALL_REQUEST: usize = 16 << 10;
 
-/// Reads metadata and content of one image. A clone shares all but the tokens that cancel its reads.
+/// Reads metadata and content of one image. A clone shares all but the tokens that cancel its
+/// reads.
 #[derive(Clone)]
 pub(crate) struct ContentReader {
     pub volume: Volume,
@@ -93,7 +98,8 @@ impl ReadMetadata for ContentReader {
     }
 }
 
-/// Reads an inode's content and looks at its extents, several times during one request: the map is opened once.
+/// Reads an inode's content and looks at its extents, several times during one request: the map is
+/// opened once.
 #[derive(Debug)]
 pub struct InodeReader<'a> {
     content: &'a ContentReader,
@@ -169,7 +175,8 @@ pub(crate) enum End {
     Extent,
 }
 
-/// Whether a request for the next `wanted` bytes needs all of `extent`, or can read a part of it without extra work.
+/// Whether a request for the next `wanted` bytes needs all of `extent`, or can read a part of it
+/// without extra work.
 fn is_whole(extent: &Extent, wanted: usize) -> bool {
     !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len <= to_u64(wanted)
 }
@@ -201,14 +208,15 @@ impl ContentReader {
         }
     }
 
-    /// Reads `inode`'s content from `offset` on into `buf`; returns how many bytes that gave, which are
-    /// fewer than asked only at the content's end.
+    /// Reads `inode`'s content from `offset` on into `buf`; returns how many bytes that gave, which
+    /// are fewer than asked only at the content's end.
     ///
-    /// Any inode with content may be read: a directory's content is its blocks, a symbolic link's its
-    /// target.
+    /// Any inode with content may be read: a directory's content is its blocks, a symbolic link's
+    /// its target.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] when the content is damaged where it is read, [`crate::Error::Io`].
+    /// [`crate::Error::Corrupt`] when the content is damaged where it is read,
+    /// [`crate::Error::Io`].
     pub(crate) fn read_at(
         &self,
         inode: &Inode,
@@ -218,8 +226,8 @@ impl ContentReader {
         InodeReader::new(self, inode).read_at(offset, buf)
     }
 
-    /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the range starts in that pcluster:
-    /// a caller that continues there decodes no pcluster twice.
+    /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the
+    /// range starts in that pcluster: a caller that continues there decodes no pcluster twice.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -299,8 +307,8 @@ impl ContentReader {
         self.read_exact(self.packed()?, BytePos::new(offset.get()), Structure::PackedInode, buf)
     }
 
-    /// Fills `buf` from the decoded content of an inode that holds structures: the packed inode, the
-    /// metabox.
+    /// Fills `buf` from the decoded content of an inode that holds structures: the packed inode,
+    /// the metabox.
     fn read_exact(
         &self,
         holder: &Inode,
@@ -316,7 +324,8 @@ impl ContentReader {
         Err(Corruption::new(structure, fault).into())
     }
 
-    /// Reads the table of long xattr name prefixes, which is in the packed inode or the metabox unless it is plain.
+    /// Reads the table of long xattr name prefixes, which is in the packed inode or the metabox
+    /// unless it is plain.
     pub(crate) fn xattr_prefixes(&self) -> Result<Vec<LongPrefix>> {
         let superblock = &self.volume.superblock;
         let plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX);
@@ -329,7 +338,8 @@ impl ContentReader {
         })
     }
 
-    /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; returns how much it filled.
+    /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; returns
+    /// how much it filled.
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,
@@ -367,9 +377,7 @@ impl ContentReader {
         let work = || {
             let mut filled = 0;
             let is_small = !request.is_sequential() && buf.len() <= SMALL_REQUEST;
-            if volume.batches {
-                self.announce_next(&request, map, inode, offset.get()..stop);
-            } else if is_small && volume.device_slots.is_empty() {
+            if is_small && !volume.batches && volume.device_slots.is_empty() {
                 let map = FileMap::opened(map, self, inode)?;
                 if let Some((device, pos, len)) = adjacent(map, offset, stop) {
                     request.gather(device, pos, len)?;
@@ -425,27 +433,6 @@ impl ContentReader {
         nested(work)
     }
 
-    /// Announces the bytes that a sequential reader will want after its request for `wanted`, if the source wants to know.
-    fn announce_next<'a>(
-        &'a self,
-        request: &Request<'_>,
-        map: &mut Option<FileMap<'a>>,
-        inode: &'a Inode,
-        wanted: Range<u64>,
-    ) {
-        let distance = self.volume.prefetch_distance;
-        if distance == 0 {
-            return;
-        }
-        let Some(next) = self.engine.announcements.note(inode.nid(), wanted, distance) else {
-            return;
-        };
-        // An error in the map is reported when the range is read.
-        let Ok(map) = FileMap::opened(map, self, inode) else { return };
-        let fragments = announce_range(request, map, next.start..next.end.min(inode.size()));
-        self.announce_fragments(request, &fragments);
-    }
-
     /// Announces ranges of the packed inode.
     fn announce_fragments(&self, request: &Request<'_>, fragments: &[(u64, u64)]) {
         if fragments.is_empty() || request.shared {
@@ -467,7 +454,8 @@ impl ContentReader {
         });
     }
 
-    /// Reads the bytes that the start of `wanted` needs with one call; returns the end of that start, after `wanted.offset`.
+    /// Reads the bytes that the start of `wanted` needs with one call; returns the end of that
+    /// start, after `wanted.offset`.
     fn read_batch(
         &self,
         request: &mut Request<'_>,

@@ -1,4 +1,5 @@
-//! The error of reading an image: I/O, a corrupt image, an image that needs what this version does not have, or a wrong request.
+//! The error of reading an image: I/O, a corrupt image, an image that needs what this version does
+//! not have, or a wrong request.
 
 use std::fmt;
 use std::io;
@@ -50,7 +51,8 @@ pub enum Error {
         /// The problem, and the valid values.
         problem: &'static str,
     },
-    /// Reading the image takes more than an image of its size may need: it is damaged, or made to exhaust its reader.
+    /// Reading the image takes more than an image of its size may need: it is damaged, or made to
+    /// exhaust its reader.
     #[error("{what} (limit {limit}; --work-limit raises it)")]
     Limit {
         /// The quantity that exceeds its limit.
@@ -74,10 +76,15 @@ impl Error {
         Self::Io { action, path: None, source: source.into() }
     }
 
-    /// Whether all further work on the image fails in the same way: it was cancelled, or a limit is reached.
+    /// Whether all further work on the image fails in the same way: it was cancelled, a limit is
+    /// reached, or there is no memory.
     #[must_use]
-    pub const fn ends_all(&self) -> bool {
-        matches!(self, Self::Interrupted | Self::Limit { .. })
+    pub fn ends_all(&self) -> bool {
+        match self {
+            Self::Interrupted | Self::Limit { .. } => true,
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::OutOfMemory,
+            _ => false,
+        }
     }
 
     /// The broken rule, when the image is to blame.

@@ -1,12 +1,13 @@
-//! Prints names without characters that control a terminal: names come from images and archives that can be hostile.
+//! Prints names without characters that control a terminal: names come from images and archives
+//! that can be hostile.
 
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
 use crate::names::bytes_of;
 
-/// Shows bytes as text: control characters, characters that change the direction of text, and bytes that are no UTF-8 become
-/// `\xNN`, one for each byte.
+/// Shows bytes as text: control characters, characters that change the direction of text, and bytes
+/// that are no UTF-8 become `\xNN`, one for each byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
 
@@ -57,8 +58,9 @@ impl fmt::Display for PathPrefix<'_> {
     }
 }
 
-/// Whether a terminal may take the character as a command: control characters, line and paragraph separators, and marks
-/// that change the direction of text, which can make a name look like another.
+/// Whether a terminal may take the character as a command: control characters, line and paragraph
+/// separators, and marks that change the direction of text, which can make a name look like
+/// another.
 #[must_use]
 pub fn controls_terminal(c: char) -> bool {
     c.is_control()

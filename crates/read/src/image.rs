@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use ferofs_format::algorithm::LZ4_MAX_DISTANCE;
 use ferofs_format::superblock::Superblock;
 use ferofs_format::xattr::LongPrefix;
-use ferofs_format::{FileOffset, Nid};
+use ferofs_format::{Algorithm, FileOffset, Nid};
 
 use crate::accounting::budget::Budget;
 use crate::accounting::memory::Memory;
@@ -29,20 +29,23 @@ pub struct OpenOptions {
     pub metadata_cache: usize,
     /// Verify the superblock's checksum. Default: yes.
     pub verify_checksum: bool,
-    /// Open an image also if none of its extra devices is given, for its names and attributes; reading data on these devices fails.
-    /// Default: no.
+    /// Open an image also if none of its extra devices is given, for its names and attributes;
+    /// reading data on these devices fails. Default: no.
     pub missing_devices: bool,
     /// Budgets for reading content.
     pub engine: EngineOptions,
-    /// The file that tells how short memory is, for [`LowMemory::Auto`](super::LowMemory::Auto). Default: opened with the
-    /// image. A sandboxed process that can open no files when it opens the image passes the open file here.
+    /// The file that tells how short memory is, for [`LowMemory::Auto`](super::LowMemory::Auto).
+    /// Default: opened with the image. A sandboxed process that can open no files when it opens the
+    /// image passes the open file here.
     pub pressure: Option<PressureFile>,
-    /// Limits the work of all reads together to this many times what an image of that size may need; beyond it, reads fail
-    /// with [`crate::Error::Limit`]. Default: no limit, as a server needs.
+    /// Limits the work of all reads together to this many times what an image of that size may
+    /// need; beyond it, reads fail with [`crate::Error::Limit`]. Default: no limit, as a server
+    /// needs.
     pub work_limit: Option<u32>,
     /// The size that counts for `work_limit`, in bytes. Default: that of the image.
     pub work_size: Option<u64>,
-    /// Once set, all reads fail with [`crate::Error::Interrupted`] after a few milliseconds. Default: none.
+    /// Once set, all reads fail with [`crate::Error::Interrupted`] after a few milliseconds.
+    /// Default: none.
     pub cancel: Option<Arc<AtomicBool>>,
 }
 
@@ -73,10 +76,11 @@ impl Default for OpenOptions {
 /// | see how a file is stored | [`extents`](Self::extents) |
 /// | keep decoded what is read most | [`profile`](Self::profile), [`pin`](Self::pin) |
 ///
-/// The last methods of this page are for programs that look at structures, as a checker does, or limit work, as a server does.
+/// The last methods of this page are for programs that look at structures, as a checker does, or
+/// limit work, as a server does.
 ///
-/// All methods take `&self` and may be called from many threads at once. A clone shares the open image and costs nothing; the
-/// image is closed when the last clone is dropped.
+/// All methods take `&self` and may be called from many threads at once. A clone shares the open
+/// image and costs nothing; the image is closed when the last clone is dropped.
 #[derive(Clone)]
 pub struct Image {
     pub(crate) content: Arc<ContentReader>,
@@ -98,18 +102,21 @@ impl Image {
         Self::open_with(Box::new(source), Vec::new(), &OpenOptions::default())
     }
 
-    /// Opens an image whose primary device is `source`, with `extra` devices in the order of its table.
+    /// Opens an image whose primary device is `source`, with `extra` devices in the order of its
+    /// table.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] for a superblock that is not sound, [`crate::Error::Unsupported`] for features
-    /// that this version does not know, [`crate::Error::Option`] for too few or too many devices.
+    /// [`crate::Error::Corrupt`] for a superblock that is not sound, [`crate::Error::Unsupported`]
+    /// for features that this version does not know, [`crate::Error::Option`] for too few or too
+    /// many devices.
     pub fn open_with(
         source: Box<dyn Source>,
         extra: Vec<Box<dyn Source>>,
         options: &OpenOptions,
     ) -> Result<Self> {
         let header = Header::read(source, extra, options.verify_checksum, options.missing_devices)?;
-        // Only with a limit: a sandboxed process may not be allowed to look for the holes of its files.
+        // Only with a limit: a sandboxed process may not be allowed to look for the holes of its
+        // files.
         let stored = match (options.work_limit, options.work_size) {
             (None, _) => 0,
             (Some(_), size) => size.unwrap_or_else(|| header.devices.stored()),
@@ -117,7 +124,9 @@ impl Image {
         let superblock = &header.superblock;
         let has_shared = superblock.packed.is_some() || superblock.metabox.is_some();
         let (engine, metadata_cache) = options.engine.fitted(options.metadata_cache, has_shared);
-        let max_distance = header.configs.lz4.map_or(LZ4_MAX_DISTANCE, |lz4| lz4.max_distance);
+        let max_distance = header.configs.window(Algorithm::Lz4);
+        let max_distance = max_distance.and_then(|window| u16::try_from(window).ok());
+        let max_distance = max_distance.unwrap_or(LZ4_MAX_DISTANCE);
         let memory = Arc::new(Memory::new(engine.memory_limit));
         let (block_size, pressure) = (superblock.block_size.bytes(), options.pressure.as_ref());
         let engine = Engine::new(&engine, block_size, max_distance, pressure, Arc::clone(&memory))?;
@@ -144,13 +153,15 @@ impl Image {
         read_inode(&*self.content, nid)
     }
 
-    /// Reads `inode`'s content from `offset` on into `buf`; returns how many bytes that gave, which are fewer than
-    /// asked only at the content's end.
+    /// Reads `inode`'s content from `offset` on into `buf`; returns how many bytes that gave, which
+    /// are fewer than asked only at the content's end.
     ///
-    /// Any inode with content may be read: a directory's content is its blocks, a symbolic link's its target.
+    /// Any inode with content may be read: a directory's content is its blocks, a symbolic link's
+    /// its target.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] when the content is damaged where it is read, [`crate::Error::Io`].
+    /// [`crate::Error::Corrupt`] when the content is damaged where it is read,
+    /// [`crate::Error::Io`].
     pub fn read_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
         self.content.read_at(inode, offset, buf)
     }
@@ -158,9 +169,19 @@ impl Image {
     /// The extents of `inode` from `offset` on, without reading any data.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] when the map's header is damaged; an item that fails is the last one.
+    /// [`crate::Error::Corrupt`] when the map's header is damaged; an item that fails is the last
+    /// one.
     pub fn extents<'a>(&'a self, inode: &'a Inode, offset: FileOffset) -> Result<Extents<'a>> {
         Extents::open(&*self.content, inode, offset)
+    }
+
+    /// Compares the superblock's block with its checksum, if it has one, for images that were
+    /// opened without that.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] when they differ, [`crate::Error::Io`].
+    pub fn verify_checksum(&self) -> Result<()> {
+        self.content.volume.verify_checksum()
     }
 
     /// The superblock.
@@ -175,8 +196,8 @@ impl Image {
         self.content.stats()
     }
 
-    /// The same image for one operation, whose reads fail with [`crate::Error::Interrupted`] a few milliseconds after `cancel` is set. Reads
-    /// through other handles go on.
+    /// The same image for one operation, whose reads fail with [`crate::Error::Interrupted`] a few
+    /// milliseconds after `cancel` is set. Reads through other handles go on.
     #[must_use]
     pub fn cancelled_by(&self, cancel: &Arc<AtomicBool>) -> Self {
         Self {

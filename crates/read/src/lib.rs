@@ -10,7 +10,7 @@
 //! # std::fs::create_dir_all(dir.path().join("tree/etc"))?;
 //! # std::fs::write(dir.path().join("tree/etc/hostname"), "example\n")?;
 //! # let path = dir.path().join("tree.erofs");
-//! # ferofs_build::build(&ferofs_build::Options::new(dir.path().join("tree")), &path)?;
+//! # ferofs_write::build(&ferofs_write::Options::new(dir.path().join("tree")), &path)?;
 //! # Ok(std::fs::read(&path)?)
 //! # }
 //! # let bytes: Vec<u8> = example_image()?;
@@ -36,15 +36,17 @@
 //! | a place from which the program fetches bytes itself, for example asynchronously | [`FetchedSource`] |
 //! | another place | your own type: [`Source`] needs a size, and reads at a position |
 //!
-//! A source for which each read takes long, such as a server's, implements [`Source::read_ranges`], which reads several ranges
-//! together, and sets [`Source::prefetch_distance`], so that the engine announces what sequential readers will want.
+//! A source for which each read takes long, such as a server's, implements [`Source::read_ranges`],
+//! which reads several ranges together, and [`Source::prefers_batches`]. It reads ahead by itself.
 //!
-//! An [`Image`] is [`Send`] and [`Sync`], and a clone shares the open image, so any number of threads can read it.
+//! An [`Image`] is [`Send`] and [`Sync`], and a clone shares the open image, so any number of
+//! threads can read it.
 //!
 //! # From names to bytes
 //!
-//! Methods that look for an inode, as [`Image::read`] and [`Image::read_dir`], take a path, a number ([`Nid`]), or an [`Inode`]: see [`InodeRef`].
-//! Those of what is inside, as [`Image::read_at`], take an [`Inode`].
+//! Methods that look for an inode, as [`Image::read`] and [`Image::read_dir`], take a path, a
+//! number ([`Nid`]), or an [`Inode`]: see [`InodeRef`]. Those of what is inside, as
+//! [`Image::read_at`], take an [`Inode`].
 //!
 //! ```
 //! use std::io::{Read, Seek, SeekFrom};
@@ -55,9 +57,9 @@
 //! # std::fs::create_dir_all(dir.path().join("tree/bin"))?;
 //! # std::fs::write(dir.path().join("tree/bin/hello"), "hello, ".repeat(10_000))?;
 //! # let path = dir.path().join("tree.erofs");
-//! # let mut options = ferofs_build::Options::new(dir.path().join("tree"));
-//! # options.data.compression = Some(ferofs_build::Compression::lz4(0)?);
-//! # ferofs_build::build(&options, &path)?;
+//! # let mut options = ferofs_write::Options::new(dir.path().join("tree"));
+//! # options.data.compression = Some(ferofs_write::Compression::lz4(0)?);
+//! # ferofs_write::build(&options, &path)?;
 //! let image = Image::open(FileSource::open(&path, 0)?)?;
 //!
 //! // Listing a directory.
@@ -113,7 +115,7 @@
 //! # std::fs::create_dir(dir.path().join("tree"))?;
 //! # std::fs::write(dir.path().join("tree/often"), "read ".repeat(10_000))?;
 //! # let path = dir.path().join("tree.erofs");
-//! # ferofs_build::build(&ferofs_build::Options::new(dir.path().join("tree")), &path)?;
+//! # ferofs_write::build(&ferofs_write::Options::new(dir.path().join("tree")), &path)?;
 //! let bytes = std::fs::read(&path)?;
 //! let mut options = OpenOptions::default();
 //! options.engine.memory_limit = Some(1 << 20);
@@ -139,18 +141,19 @@
 //! | `lzma`, `deflate`, `zstd` | decoders of these algorithms. Without one, reads of files that need it fail |
 //! | `serde` | [`Stats`] can be serialized |
 //! | `liblz4` (not by default) | liblz4 decodes LZ4, 4 to 7 % faster than the decoder in Rust |
-//! | `comparison` (not by default) | the policies of decoding that the EROFS paper compares, for benchmarks. Needs Linux; has the only `unsafe` code |
+//! | `comparison` (not by default) | the policies of decoding that the EROFS paper compares, for benchmarks. Needs Linux; has most of the `unsafe` code |
 //!
 //! LZ4 is always decoded. With no feature, the crate has no C code, and runs in WebAssembly.
 //!
 //! # The modules
 //!
-//! The data flows through these modules, whose imports go the same way: `volume` (devices, superblock, block cache) ->
-//! `metadata` (inodes, attributes, maps of files) -> `engine` (decoding) -> `content` (bytes of a file) ->
-//! `image` ([`Image`], the interface) -> `structures` (its methods for checkers and servers) -> `tree` (directories, paths,
-//! [`walk`], open files) -> `profile`. `accounting` limits and counts the work and memory of all of them.
+//! The data flows through these modules, whose imports go the same way: `volume` (devices,
+//! superblock, block cache) -> `metadata` (inodes, attributes, maps of files) -> `engine`
+//! (decoding) -> `content` (bytes of a file) -> `image` ([`Image`], the interface) -> `structures`
+//! (its methods for checkers and servers) -> `tree` (directories, paths, [`walk`], open files) ->
+//! `profile`. `accounting` limits and counts the work and memory of all of them.
 
-#![cfg_attr(not(feature = "comparison"), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 // Not in tests, which fail when a number overflows.
 #![cfg_attr(
     not(test),
@@ -168,15 +171,9 @@ mod tree;
 
 mod accounting;
 mod content;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod device;
 mod engine;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod known_format;
 mod metadata;
 mod profile;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod replaced;
 mod structures;
 mod volume;
 
@@ -187,11 +184,9 @@ pub use accounting::budget::Budget;
 pub use accounting::pressure::{LowMemory, PressureFile};
 pub use accounting::stats::{Io, Stats};
 pub use content::{BOOKKEEPING, InodeReader};
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub use device::open_device;
 #[cfg(feature = "comparison")]
 pub use engine::comparison::Policy;
-pub use engine::options::EngineOptions;
+pub use engine::options::{EngineOptions, READER_MEMORY};
 #[cfg(feature = "comparison")]
 pub use engine::strategy::Strategy;
 pub use error::{Corruption, Error, LimitKind, Result};
@@ -201,8 +196,6 @@ pub use ferofs_format::{
     Algorithm, Compat, DeviceId, FileOffset, Hex, Incompat, Nid, ParseUuidError, Uuid,
 };
 pub use image::{Image, OpenOptions};
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub use known_format::KnownFormat;
 pub use metadata::extent::{Extent, ExtentData, Location};
 pub use metadata::inode::Inode;
 pub use metadata::map::Extents;
@@ -211,8 +204,6 @@ pub use profile::Pinned;
 pub use profile::ProfileRanges;
 pub use profile::Recording;
 pub use profile::text::{HotRange, Profile, ProfileError};
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub use replaced::keep_access;
 pub use tree::dir::{DirCookie, DirEntry, ReadDir};
 pub use tree::file::File;
 pub use tree::inode_ref::InodeRef;

@@ -1,7 +1,7 @@
 //! Metadata: inodes, extended attributes, and the maps of files.
 //!
-//! Everything here reads through [`ReadMetadata`], because metadata is on the primary device or in the decoded
-//! content of the metabox.
+//! Everything here reads through [`ReadMetadata`], because metadata is on the primary device or in
+//! the decoded content of the metabox.
 
 pub(crate) mod extent;
 pub(crate) mod inode;
@@ -19,8 +19,9 @@ use crate::volume::{MetadataPlace, Volume};
 
 /// Reads metadata of one image.
 ///
-/// A trait, because the two places of metadata are on two layers: the primary device is part of the [`Volume`], below
-/// this layer, but the metabox is a file whose content must be mapped and decoded, above this layer.
+/// A trait, because the two places of metadata are on two layers: the primary device is part of the
+/// [`Volume`], below this layer, but the metabox is a file whose content must be mapped and
+/// decoded, above this layer.
 pub(crate) trait ReadMetadata: Debug + Sync {
     /// The devices and the superblock.
     fn volume(&self) -> &Volume;

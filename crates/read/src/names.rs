@@ -7,8 +7,8 @@
 //! | `\ : * ? " < > \|` and control characters; a dot or a space at the end of a name; the first letter of a device's name (`CON`, `nul.txt`) | the character U+F000 + its code, as in Cygwin and in Windows' subsystem for Linux |
 //! | a byte that is no UTF-8, and each byte of a character from U+F000 to U+F07F | the surrogate U+DC00 + the byte |
 //!
-//! Each name becomes one name, different ones stay different, and [`bytes_of`] gives the name of the image back. On other systems,
-//! what is not UTF-8 is replaced.
+//! Each name becomes one name, different ones stay different, and [`bytes_of`] gives the name of
+//! the image back. On other systems, what is not UTF-8 is replaced.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;

@@ -24,8 +24,8 @@ use ferofs_format::units::to_u64;
 pub struct Recording(Arc<Recorder>);
 
 impl Image {
-    /// The reads of each file since the image was opened with [`EngineOptions::record`](crate::EngineOptions::record); empty
-    /// without that option.
+    /// The reads of each file since the image was opened with
+    /// [`EngineOptions::record`](crate::EngineOptions::record); empty without that option.
     ///
     /// # Errors
     /// As [`Recording::profile`].
@@ -33,7 +33,8 @@ impl Image {
         self.recording().map_or_else(|| Ok(Profile::default()), |recording| recording.profile(self))
     }
 
-    /// The counts of this image, which stay usable after it is closed; `None` if it was not opened to record.
+    /// The counts of this image, which stay usable after it is closed; `None` if it was not opened
+    /// to record.
     #[must_use]
     pub fn recording(&self) -> Option<Recording> {
         self.content.engine.recorder.clone().map(Recording)
@@ -41,11 +42,12 @@ impl Image {
 }
 
 impl Recording {
-    /// The counts so far, with the files' paths in `image`: the one that was recorded, or the same opened again. Looks
-    /// for the files in the whole tree.
+    /// The counts so far, with the files' paths in `image`: the one that was recorded, or the same
+    /// opened again. Looks for the files in the whole tree.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] if the root is damaged; other directories that cannot be listed are left out.
+    /// [`crate::Error::Corrupt`] if the root is damaged; other directories that cannot be listed
+    /// are left out.
     pub fn profile(&self, image: &Image) -> Result<Profile> {
         let reads = self.0.lock().clone();
         let mut wanted: HashMap<Nid, Vec<(u64, u64)>> = HashMap::new();
@@ -88,12 +90,12 @@ pub struct Pinned {
 }
 
 impl Image {
-    /// Decodes the ranges that `profile` says are read most, and keeps them in at most `memory` bytes: reads of them
-    /// then only copy. They replace those pinned before.
+    /// Decodes the ranges that `profile` says are read most, and keeps them in at most `memory`
+    /// bytes: reads of them then only copy. They replace those pinned before.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] when a directory on the way to a range is damaged; ranges that the image does not
-    /// have are counted as missing.
+    /// [`crate::Error::Corrupt`] when a directory on the way to a range is damaged; ranges that the
+    /// image does not have are counted as missing.
     pub fn pin(&self, profile: &Profile, memory: usize) -> Result<Pinned> {
         let mut pinned = Pinned::default();
         let mut pins = PinnedRanges::default();
@@ -152,9 +154,10 @@ pub struct ProfileRanges {
 const PRIMARY: DeviceId = DeviceId::new(0);
 
 impl Image {
-    /// Finds the bytes of the primary device that hold the data of the ranges in `profile`: at most `most` ranges. Reads metadata, and no data.
-    /// Stops before a file when `go_on` returns false. The work for each file is limited as that of a [request](Self::request). Damaged files,
-    /// and files that the image does not have, are left out.
+    /// Finds the bytes of the primary device that hold the data of the ranges in `profile`: at most
+    /// `most` ranges. Reads metadata, and no data. Stops before a file when `go_on` returns false.
+    /// The work for each file is limited as that of a [request](Self::request). Damaged files, and
+    /// files that the image does not have, are left out.
     #[must_use]
     pub fn profile_ranges(
         &self,

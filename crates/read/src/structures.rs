@@ -1,5 +1,6 @@
-//! The methods of an image for programs that look at its structures, as a checker does, or that limit its work, as a server does. They are in a
-//! file of their own so that the documentation of [`Image`] has them last.
+//! The methods of an image for programs that look at its structures, as a checker does, or that
+//! limit its work, as a server does. They are in a file of their own so that the documentation of
+//! [`Image`] has them last.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use crate::volume::MetadataPlace;
 
 /// For programs that look at the structures of an image, or limit the work that it causes.
 impl Image {
-    /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the range starts in that
-    /// pcluster. A caller that continues there decodes no pcluster twice.
+    /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the
+    /// range starts in that pcluster. A caller that continues there decodes no pcluster twice.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -74,7 +75,8 @@ impl Image {
         self.content.read_metadata(place, structure, buf)
     }
 
-    /// The position of the next stored byte of the primary device, at or after `pos`, if its source knows its holes.
+    /// The position of the next stored byte of the primary device, at or after `pos`, if its source
+    /// knows its holes.
     pub fn next_stored(&self, pos: BytePos) -> BytePos {
         BytePos::new(self.content.volume.devices.primary().next_stored(pos.get()))
     }
@@ -101,13 +103,15 @@ impl Image {
         xattr::walk(&*self.content, inode, each)
     }
 
-    /// The limit on the work that this image may cause. Code whose work depends on the contents of the image charges it here.
+    /// The limit on the work that this image may cause. Code whose work depends on the contents of
+    /// the image charges it here.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.content.volume.budget
     }
 
-    /// Charges the work of making a path of `len` bytes: in a deep tree, paths are far longer than the names in the image.
+    /// Charges the work of making a path of `len` bytes: in a deep tree, paths are far longer than
+    /// the names in the image.
     ///
     /// # Errors
     /// As [`Budget::charge`].
@@ -138,7 +142,8 @@ impl Image {
         self.content.volume.has_range(device, pos, len)
     }
 
-    /// Runs one request of a server. It fails after about half a second of work, so that no image can block the server's threads.
+    /// Runs one request of a server. It fails after about half a second of work, so that no image
+    /// can block the server's threads.
     pub fn request<T>(request: impl FnOnce() -> T) -> T {
         Budget::request(request)
     }

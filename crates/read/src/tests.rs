@@ -1,4 +1,5 @@
-//! Compares the engine with a plain decoder: the same bytes for any range. Also checks the counters.
+//! Compares the engine with a plain decoder: the same bytes for any range. Also checks the
+//! counters.
 
 #[cfg(feature = "comparison")]
 mod comparison;
@@ -18,8 +19,8 @@ use super::*;
 use super::{FileSource, Inode, OpenOptions};
 use crate::content::nested;
 use crate::error::Result;
-use ferofs_build::{self as build, Compression};
 use ferofs_format::units::to_u64;
+use ferofs_write::{self as build, Compression};
 
 /// Text that compresses, noise that does not, and zeroes.
 pub(crate) fn content() -> Vec<u8> {
@@ -412,8 +413,8 @@ fn extents_are_charged_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let (source, image) = (dir.path().join("source"), dir.path().join("image"));
     std::fs::create_dir(&source).unwrap();
-    // One read of a compact index gives 16 records, so reads alone would cost almost nothing. Half noise and half zeroes
-    // fill a pcluster of 4 KiB with some 8 KiB.
+    // One read of a compact index gives 16 records, so reads alone would cost almost nothing. Half
+    // noise and half zeroes fill a pcluster of 4 KiB with some 8 KiB.
     let mut state = 1u64;
     let mut noise = || {
         state =

@@ -1,6 +1,7 @@
 //! An image's medium: its devices, its superblock, and a cache of blocks.
 //!
-//! The volume reads bytes at positions. It does not know inodes, maps or compression, which the layers above add.
+//! The volume reads bytes at positions. It does not know inodes, maps or compression, which the
+//! layers above add.
 
 pub(crate) mod block_cache;
 pub(crate) mod devices;
@@ -15,10 +16,10 @@ use std::sync::Arc;
 
 use block_cache::{BlockCache, Key};
 use devices::{Devices, check_bounds};
-use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE, Lz4Config};
+use ferofs_format::algorithm::CompressionConfigs;
 use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
 use ferofs_format::superblock::{self, Compression, Superblock};
-use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, Nid, Structure};
+use ferofs_format::{Algorithm, BlockAddr, BytePos, Compat, DeviceId, Fault, Nid, Structure};
 use source::{Access, ReadRange, Source};
 
 use crate::accounting::budget::Budget;
@@ -27,8 +28,8 @@ use crate::accounting::stats::{Cause, Counters};
 use crate::error::{Corruption, Error, Locate, Result};
 use ferofs_format::units::to_u64;
 
-/// The key of the metabox's content in the block cache. No primary device has this number, and blocks of other devices
-/// are not metadata.
+/// The key of the metabox's content in the block cache. No primary device has this number, and
+/// blocks of other devices are not metadata.
 const METABOX: u16 = u16::MAX;
 
 /// The parts of a volume that are read first, to know what the rest needs.
@@ -40,8 +41,8 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads the superblock of `source`, verifies its checksum on request, and finds the extra devices, which may be missing if
-    /// `may_miss`.
+    /// Reads the superblock of `source`, verifies its checksum on request, and finds the extra
+    /// devices, which may be missing if `may_miss`.
     pub(crate) fn read(
         source: Box<dyn Source>,
         extra: Vec<Box<dyn Source>>,
@@ -69,8 +70,6 @@ pub(crate) struct Volume {
     pub memory: Arc<Memory>,
     /// Whether a device is on a source that [prefers batches](Source::prefers_batches).
     pub batches: bool,
-    /// The largest [prefetch distance](Source::prefetch_distance) of a device.
-    pub prefetch_distance: u64,
 }
 
 impl Volume {
@@ -84,7 +83,7 @@ impl Volume {
         let Header { superblock, configs, device_slots, devices } = header;
         let cache =
             BlockCache::new(superblock.block_size.bytes(), metadata_cache, Arc::clone(&memory));
-        let (batches, prefetch_distance) = devices.hints();
+        let batches = devices.prefer_batches();
         Self {
             superblock,
             configs,
@@ -95,11 +94,17 @@ impl Volume {
             counters: Arc::default(),
             memory,
             batches,
-            prefetch_distance,
         }
     }
 
-    /// The place of inode `nid`.
+    /// Compares the superblock's block with its checksum.
+    pub(crate) fn verify_checksum(&self) -> Result<()> {
+        match self.devices.locate(DeviceId::new(0), BytePos::new(0)) {
+            Some((source, _)) => read_superblock(source, true).map(drop),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn inode_place(&self, nid: Nid) -> Result<MetadataPlace> {
         let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("nid")).of(nid);
         let base = if nid.in_metabox() {
@@ -126,7 +131,8 @@ impl Volume {
         self.read_cached(0, pos, buf, |block, bytes| self.load_block(block, bytes))
     }
 
-    /// Fills `buf` from the metabox, whose blocks `load` decodes. The caller has checked the bounds.
+    /// Fills `buf` from the metabox, whose blocks `load` decodes. The caller has checked the
+    /// bounds.
     pub(crate) fn read_metabox(
         &self,
         pos: BytePos,
@@ -180,7 +186,8 @@ impl Volume {
         primary.read_exact_at(start, head).map_err(|e| Error::io_unnamed("read image", e))
     }
 
-    /// The source that holds `len` bytes at `pos`, and the position in it. Counts the work of finding the device.
+    /// The source that holds `len` bytes at `pos`, and the position in it. Counts the work of
+    /// finding the device.
     pub(crate) fn source_of(
         &self,
         device: DeviceId,
@@ -246,20 +253,15 @@ pub(crate) fn read_superblock(source: &dyn Source, verify: bool) -> Result<Super
 }
 
 pub(crate) fn read_configs(source: &dyn Source, sb: &Superblock) -> Result<CompressionConfigs> {
-    let Compression::Configured { available } = sb.compression else {
-        let Compression::Lz4Only { max_distance } = sb.compression else {
-            return Ok(Default::default());
-        };
-        let max_distance = match max_distance {
-            0 => LZ4_MAX_DISTANCE,
-            distance => distance,
-        };
-        let lz4 = Lz4Config { max_distance, max_pcluster_blocks: 1 };
-        return Ok(CompressionConfigs { lz4: Some(lz4), ..Default::default() });
+    let available = match sb.compression {
+        Compression::Lz4Only { max_distance } => {
+            return Ok(CompressionConfigs::of_lz4(max_distance));
+        }
+        Compression::Configured { available } => available,
     };
     let pos = BytePos::new(to_u64(superblock::OFFSET.saturating_add(sb.size())));
-    // Four records of at most 64 KiB; real ones have 14 bytes.
-    let mut bytes = vec![0; 4 * (2 + 14)];
+    // Records may have up to 64 KiB; real ones have at most 14 bytes.
+    let mut bytes = vec![0; Algorithm::ALL.len().saturating_mul(2 + 14)];
     CompressionConfigs::parse(available, read_up_to(source, pos, &mut bytes)?).located_at(pos)
 }
 

@@ -1,4 +1,5 @@
-//! Starts threads, and passes on their panics: workers whose results come in any order, and numbered tasks on several threads.
+//! Starts threads, and passes on their panics: workers whose results come in any order, and
+//! numbered tasks on several threads.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -29,8 +30,8 @@ impl<J, R> Workers<J, R> {
     }
 }
 
-/// Calls `drive`, which sends jobs to `count` threads. Each thread creates its own context with `context` and runs `work` for
-/// each job.
+/// Calls `drive`, which sends jobs to `count` threads. Each thread creates its own context with
+/// `context` and runs `work` for each job.
 ///
 /// # Errors
 /// The error of `drive`, or [`Error::NotStarted`] when the system starts no thread.
@@ -71,15 +72,17 @@ pub fn with_workers<C, J: Send, R: Send, T, E: From<Error>>(
 pub enum Error {
     /// The system did not start a single thread.
     #[error("start a thread: {0}")]
-    NotStarted(io::Error),
+    NotStarted(#[source] io::Error),
     /// All threads have ended: no result comes anymore.
     #[error("the threads have ended")]
     Ended,
 }
 
-/// Runs `work` and returns its panic as an error. The thread that waits for the result gives it to [`pass_on`].
+/// Runs `work` and returns its panic as an error. The thread that waits for the result gives it to
+/// [`pass_on`].
 pub fn catch<T>(work: impl FnOnce() -> T) -> Caught<T> {
-    // Unwind safe: the panic continues in the thread that waits, which then drops everything that `work` changed.
+    // Unwind safe: the panic continues in the thread that waits, which then drops everything that
+    // `work` changed.
     catch_unwind(AssertUnwindSafe(work))
 }
 
@@ -106,6 +109,12 @@ pub fn start<'scope, T: Send + 'scope, F: FnOnce() -> T + Send + 'scope>(
         }
     }
     match refused {
+        // The same error says that there is no memory for the stack of a thread.
+        Some(error) if threads.is_empty() && error.kind() == io::ErrorKind::WouldBlock => {
+            let reason = "the limits on memory (ulimit -v) or on processes (ulimit -u) are too low";
+            let error = io::Error::new(io::ErrorKind::OutOfMemory, format!("{error}; {reason}"));
+            Err(Error::NotStarted(error))
+        }
         Some(error) if threads.is_empty() => Err(Error::NotStarted(error)),
         _ => Ok(threads),
     }
@@ -117,11 +126,12 @@ pub(crate) fn message<T: std::fmt::Debug>(result: Caught<T>) -> String {
     (*result.unwrap_err().downcast::<&str>().unwrap()).to_owned()
 }
 
-/// Runs `task` for the numbers 0 to `count` - 1 on up to `workers` threads, and returns the results in the order of the numbers.
-/// Each thread creates its own context with `context`.
+/// Runs `task` for the numbers 0 to `count` - 1 on up to `workers` threads, and returns the results
+/// in the order of the numbers. Each thread creates its own context with `context`.
 ///
 /// # Errors
-/// An error of `task`, after which no thread starts another task; or [`Error::NotStarted`] when the system starts no thread.
+/// An error of `task`, after which no thread starts another task; or [`Error::NotStarted`] when the
+/// system starts no thread.
 pub fn parallel<C, T: Send, E: From<Error> + Send>(
     workers: usize,
     count: usize,

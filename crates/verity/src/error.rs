@@ -41,6 +41,11 @@ pub enum Error {
         /// Bytes of the file.
         have: u64,
     },
+    /// A file that ends where its hash tree would start.
+    #[error(
+        "no hash tree follows the image: it was never sealed, its tree is in another file (--hash-file), or it is cut off after its last block"
+    )]
+    NoTree,
     /// The file is not an EROFS image.
     #[error("no superblock of EROFS")]
     NoImage,
@@ -66,7 +71,8 @@ impl Error {
     }
 }
 
-/// For sources that verify their bytes. An [`IntegrityError`] stays one, and an error of the system keeps its kind.
+/// For sources that verify their bytes. An [`IntegrityError`] stays one, and an error of the system
+/// keeps its kind.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {
@@ -79,7 +85,8 @@ impl From<Error> for io::Error {
 
 /// A block does not have the digest that the hash tree promises: the block or the tree was changed.
 ///
-/// Reads of a [`crate::VerifiedSource`] return it within an [`io::Error`] of the kind `InvalidData`.
+/// Reads of a [`crate::VerifiedSource`] return it within an [`io::Error`] of the kind
+/// `InvalidData`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} block {block} (byte {position}) does not have the digest of the hash tree", if *.is_hash { "hash" } else { "data" })]
 #[non_exhaustive]

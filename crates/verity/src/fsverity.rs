@@ -1,5 +1,6 @@
-//! The digest of fs-verity, which a file system computes for a file: the hash of a descriptor that holds the root of the same
-//! tree, made without salt. Source: Linux's Documentation/filesystems/fsverity.rst, "File digest computation".
+//! The digest of fs-verity, which a file system computes for a file: the hash of a descriptor that
+//! holds the root of the same tree, made without salt. Source: Linux's
+//! Documentation/filesystems/fsverity.rst, "File digest computation".
 
 use sha2::{Digest as _, Sha256, Sha512};
 use zerocopy::little_endian::{U32, U64};
@@ -26,7 +27,8 @@ struct Descriptor {
 /// The digest that `fsverity digest` prints for a file of `len` bytes with this `root`.
 ///
 /// # Errors
-/// [`Error::Parameter`] when `params` have a salt, or block sizes that differ: fs-verity has no such tree.
+/// [`Error::Parameter`] when `params` have a salt, or block sizes that differ: fs-verity has no
+/// such tree.
 pub fn fsverity_digest(params: &Params, len: u64, root: Digest) -> Result<Digest> {
     params.check()?;
     if !params.salt.is_empty() {

@@ -1,8 +1,9 @@
 //! The place of each level of a hash tree.
 //!
-//! The lowest level has a digest of each data block, the level above a digest of each of its hash blocks, and so on, until a level
-//! fits one block. The root is the digest of that block. The levels follow each other from the top to the bottom. An image of one
-//! block has no tree: the root is the block's digest.
+//! The lowest level has a digest of each data block, the level above a digest of each of its hash
+//! blocks, and so on, until a level fits one block. The root is the digest of that block. The
+//! levels follow each other from the top to the bottom. An image of one block has no tree: the root
+//! is the block's digest.
 
 use std::ops::Range;
 
@@ -21,7 +22,6 @@ pub struct TreeLayout {
     levels: Vec<Level>,
 }
 
-/// One level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     /// The first hash block of the tree that belongs to it.
@@ -34,7 +34,8 @@ impl TreeLayout {
     /// The layout of a tree over `data_blocks` blocks.
     ///
     /// # Errors
-    /// [`Error::Parameter`] for parameters out of range, for no block, and for more bytes than a position counts.
+    /// [`Error::Parameter`] for parameters out of range, for no block, and for more bytes than a
+    /// position counts.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "blocks have at least 512 bytes and digests at most 64; `first` is the sum of all levels"
@@ -90,8 +91,8 @@ impl TreeLayout {
         self.data_blocks.saturating_mul(self.data_block_size)
     }
 
-    /// The hash blocks between the root and these blocks of the image: a range for each level, the highest first. Hash blocks are
-    /// numbered from the start of the tree.
+    /// The hash blocks between the root and these blocks of the image: a range for each level, the
+    /// highest first. Hash blocks are numbered from the start of the tree.
     #[must_use]
     pub fn hashes_of(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
         let mut ranges = self.above(blocks.clone(), 0);
@@ -99,7 +100,8 @@ impl TreeLayout {
         ranges
     }
 
-    /// As [`Self::hashes_of`], for blocks of the tree: the hash blocks above them, as far as they are not among them.
+    /// As [`Self::hashes_of`], for blocks of the tree: the hash blocks above them, as far as they
+    /// are not among them.
     #[must_use]
     pub fn hashes_of_hashes(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
@@ -156,7 +158,8 @@ impl TreeLayout {
         self.digest_len
     }
 
-    /// The number of the hash block that has the digest of block `number`, in its level, and the number of the digest in that block.
+    /// The number of the hash block that has the digest of block `number`, in its level, and the
+    /// number of the digest in that block.
     #[expect(clippy::arithmetic_side_effects, reason = "a hash block holds at least 8 digests")]
     pub(crate) const fn parent(&self, number: u64) -> (u64, u64) {
         (number / self.per_block(), number % self.per_block())

@@ -1,12 +1,15 @@
 //! Seals images: hash trees over their blocks, in the formats of Linux.
 //!
-//! The root of a hash tree is a digest of the whole image. dm-verity (Linux's device mapper) and [`VerifiedSource`] check each
-//! block against it when it is read; fs-verity builds the same tree in the file system. The data flows through these modules:
-//! `params` (algorithm, salt, sizes) -> `layout` (the place of each level of a tree) -> `tree` (makes one) -> `superblock` (the
-//! header before it) -> `verify` (checks blocks when they are read) -> `seal` (superblock and tree in files). `fsverity` computes the digest of fs-verity.
+//! The root of a hash tree is a digest of the whole image. dm-verity (Linux's device mapper) and
+//! [`VerifiedSource`] check each block against it when it is read; fs-verity builds the same tree
+//! in the file system. The data flows through these modules: `params` (algorithm, salt, sizes) ->
+//! `layout` (the place of each level of a tree) -> `tree` (makes one) -> `superblock` (the header
+//! before it) -> `verify` (checks blocks when they are read) -> `seal` (superblock and tree in
+//! files). `fsverity` computes the digest of fs-verity.
 //!
-//! Sources: Linux's Documentation/admin-guide/device-mapper/verity.rst and Documentation/filesystems/fsverity.rst, and the
-//! format that `veritysetup` of cryptsetup calls type 1.
+//! Sources: Linux's Documentation/admin-guide/device-mapper/verity.rst and
+//! Documentation/filesystems/fsverity.rst, and the format that `veritysetup` of cryptsetup calls
+//! type 1.
 //!
 //! ```
 //! use ferofs_read::Source;

@@ -9,7 +9,8 @@ use crate::sha256;
 
 /// Bytes of the longest salt that a superblock holds.
 pub const SALT_MAX: usize = 256;
-/// Bytes of the smallest and of the largest block. Linux uses blocks up to its page size; larger ones are for other programs.
+/// Bytes of the smallest and of the largest block. Linux uses blocks up to its page size; larger
+/// ones are for other programs.
 const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=65_536;
 
 /// A hash algorithm.
@@ -62,7 +63,8 @@ pub struct Params {
     pub data_block_size: u32,
     /// Bytes of a block of the tree: a power of two, 512 to 65,536. Default: 4096.
     pub hash_block_size: u32,
-    /// Bytes that are hashed before each block, at most [`SALT_MAX`]. Default: none, which also gives the tree of fs-verity.
+    /// Bytes that are hashed before each block, at most [`SALT_MAX`]. Default: none, which also
+    /// gives the tree of fs-verity.
     pub salt: Vec<u8>,
 }
 
@@ -104,7 +106,8 @@ impl Params {
         len.checked_div(self.data_block_size.into()).unwrap_or(0)
     }
 
-    /// The digests that a tree with these parameters has of the blocks in `data`. The last block may be shorter.
+    /// The digests that a tree with these parameters has of the blocks in `data`. The last block
+    /// may be shorter.
     #[must_use]
     pub fn digests(&self, data: &[u8]) -> Vec<Digest> {
         let size = usize::try_from(self.data_block_size).unwrap_or(usize::MAX).max(1);

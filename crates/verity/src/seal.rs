@@ -1,5 +1,8 @@
 //! Seals: a superblock and its hash tree, at the end of an image or in a file of their own.
 
+#[cfg(test)]
+mod tests;
+
 #[cfg(unix)]
 use std::{fs::File, os::unix::fs::FileExt};
 
@@ -32,10 +35,14 @@ impl Seal {
     /// Reads the superblock at `position` of `file`.
     ///
     /// # Errors
-    /// [`Error::Short`] when the file ends before it, [`Error::Superblock`] when it is missing or not valid, [`Error::Io`].
+    /// [`Error::NoTree`] and [`Error::Short`] when the file ends before it, [`Error::Superblock`]
+    /// when it is missing or not valid, [`Error::Io`].
     pub fn read(file: &dyn Source, position: u64) -> Result<Self> {
         let need = position.saturating_add(to_u64(SUPERBLOCK_SIZE));
         if need > file.size() {
+            if position > 0 && file.size().checked_next_multiple_of(4096) == Some(position) {
+                return Err(Error::NoTree);
+            }
             return Err(Error::Short { what: "the hash tree", need, have: file.size() });
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -58,9 +65,10 @@ impl Seal {
         Ok(tree.saturating_add(self.superblock.params.hash_block_size.into()))
     }
 
-    /// Makes the tree of the first `len` bytes of `image` on up to `threads` threads, and writes superblock and tree to `file` from `position` on, which is a multiple of
-    /// the size of a hash block. Without `uuid`, the seal gets one that follows from its root, so that equal images have equal seals. Returns the
-    /// seal and its root.
+    /// Makes the tree of the first `len` bytes of `image` on up to `threads` threads, and writes
+    /// superblock and tree to `file` from `position` on, which is a multiple of the size of a hash
+    /// block. Without `uuid`, the seal gets one that follows from its root, so that equal images
+    /// have equal seals. Returns the seal and its root.
     ///
     /// # Errors
     /// [`Error::Parameter`] when the image does not consist of whole blocks; [`Error::Io`].
@@ -155,8 +163,8 @@ pub fn verify_all<S: Source, T: Source>(
     parallel(threads.max(1), pieces, Vec::new, check).map(drop)
 }
 
-/// The position of the seal that follows an image: after its last block. The image's superblock is not verified, so the result is only
-/// a place to look at.
+/// The position of the seal that follows an image: after its last block. The image's superblock is
+/// not verified, so the result is only a place to look at.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::NoImage`] when `file` has no superblock of EROFS.
@@ -172,8 +180,9 @@ pub fn appended_position(file: &dyn Source) -> Result<u64> {
     len.and_then(|len| len.checked_next_multiple_of(4096)).ok_or(Error::NoImage)
 }
 
-/// Fails if the verified bytes are not a complete image. The number of blocks is in the superblock of the seal, which nothing verifies: with a
-/// smaller number, the image would end early, or hashes would take the place of the image.
+/// Fails if the verified bytes are not a complete image. The number of blocks is in the superblock
+/// of the seal, which nothing verifies: with a smaller number, the image would end early, or hashes
+/// would take the place of the image.
 ///
 /// # Errors
 /// [`Error::Superblock`]; as [`appended_position`].
@@ -184,81 +193,4 @@ pub fn check_end(verified: &dyn Source) -> Result<()> {
         return Err(Error::Superblock("covers only a part of the image"));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Read;
-
-    use super::*;
-
-    #[test]
-    fn a_written_seal_verifies_and_names_the_changed_block() {
-        let image: Vec<u8> = (0..4096 * 300_usize).map(|n| (n / 5) as u8).collect();
-        let mut file = tempfile::tempfile().unwrap();
-        let (params, uuid) =
-            (Params { salt: b"salt".to_vec(), ..Params::default() }, Some(Uuid([9; 16])));
-        let len = image.len() as u64;
-        let (seal, root) = Seal::write(&image, len, params, uuid, 2, &file, 8192).unwrap();
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).unwrap();
-        assert_eq!(bytes.len() as u64, 8192 + seal.byte_len().unwrap());
-        assert_eq!(Seal::read(&bytes, 8192).unwrap(), seal);
-        assert!(matches!(Seal::read(&bytes, 4096), Err(Error::Superblock(_))));
-        assert!(matches!(Seal::read(&bytes, u64::MAX), Err(Error::Short { .. })));
-        verify_all(&seal.verified(&image, &bytes, root).unwrap(), 2).unwrap();
-        let mut changed = image.clone();
-        changed[4096 * 280 + 17] ^= 4;
-        let error = verify_all(&seal.verified(&changed, &bytes, root).unwrap(), 2).unwrap_err();
-        assert!(
-            matches!(error, Error::Integrity(error) if !error.is_hash && error.block == 280),
-            "{error}"
-        );
-        // The superblock is not covered, but a false one finds nothing with this root.
-        let mut other = seal.clone();
-        other.superblock.params.salt = b"sale".to_vec();
-        assert!(verify_all(&other.verified(&image, &bytes, root).unwrap(), 2).is_err());
-    }
-
-    #[test]
-    fn a_seal_follows_a_complete_image() {
-        use ferofs_format::BlockSize;
-        let image = |bits, blocks, ext_slots| {
-            let mut superblock = ErofsSuperblock::new(BlockSize::from_bits(bits).unwrap());
-            (superblock.blocks, superblock.ext_slots) = (blocks, ext_slots);
-            superblock.incompat = ferofs_format::Incompat::BIT48;
-            superblock.root = ferofs_format::Nid::new(36);
-            [vec![0; erofs::OFFSET], superblock.to_bytes().unwrap()].concat()
-        };
-        let position =
-            |bits, blocks, ext_slots| appended_position(&image(bits, blocks, ext_slots)).ok();
-        assert_eq!([position(12, 3, 0), position(12, 1, 255)], [Some(3 * 4096), Some(4096)]);
-        assert_eq!([position(9, 8, 0), position(9, 9, 0)], [Some(4096), Some(2 * 4096)]);
-        assert_eq!(position(16, 1 << 47, 0), Some(1 << 63));
-        assert!(matches!(appended_position(&vec![0; 8192]), Err(Error::NoImage)));
-        let has_end = |len, blocks| {
-            let mut image = image(9, blocks, 0);
-            image.resize(len, 0);
-            check_end(&image).is_ok()
-        };
-        assert!(has_end(3 * 512, 3) && has_end(4096, 3) && has_end(8192, 8) && has_end(9 * 512, 9));
-        assert!(!has_end(8 * 512, 9) && !has_end(3 * 512, 16));
-    }
-
-    #[test]
-    fn images_of_parts_of_blocks_are_refused() {
-        let file = tempfile::tempfile().unwrap();
-        let write = |len, position| {
-            Seal::write(&vec![0_u8; 5000], len, Params::default(), None, 1, &file, position)
-        };
-        assert!(matches!(
-            write(5000, 0),
-            Err(Error::Parameter { parameter: "data block size", .. })
-        ));
-        assert!(matches!(
-            write(4096, 100),
-            Err(Error::Parameter { parameter: "hash block size", .. })
-        ));
-        assert!(write(4096, 0).is_ok());
-    }
 }

@@ -1,7 +1,8 @@
-//! SHA-256 of several blocks at a time, which is two to five times as fast as one after the other. No crate does it: `sha2` hashes one message.
+//! SHA-256 of several blocks at a time, which is two to five times as fast as one after the other.
+//! No crate does it: `sha2` hashes one message.
 //!
-//! `avx512` hashes 16 blocks, `sha_ni` two. On processors without these instructions, and on those that are not x86-64, `sha2` hashes all blocks;
-//! it uses the instructions of AArch64.
+//! `avx512` hashes 16 blocks, `sha_ni` two. On processors without these instructions, and on those
+//! that are not x86-64, `sha2` hashes all blocks; it uses the instructions of AArch64.
 #![allow(
     unsafe_code,
     reason = "functions for processors with certain features are called after a test"
@@ -15,8 +16,9 @@ use std::arch::is_x86_feature_detected as has;
 /// Bytes that are compressed at a time.
 const CHUNK: usize = 64;
 
-/// Appends the digests of blocks of `block_len` bytes in `data` to `digests`: of all blocks, or, if the processor does not have all the
-/// instructions, of the first ones. Returns the number of blocks. `data` has only whole blocks.
+/// Appends the digests of blocks of `block_len` bytes in `data` to `digests`: of all blocks, or, if
+/// the processor does not have all the instructions, of the first ones. Returns the number of
+/// blocks. `data` has only whole blocks.
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -46,7 +48,8 @@ pub(crate) fn hash_blocks(data: &[u8], block_len: usize, digests: &mut Vec<[u8; 
     digests.len() - before
 }
 
-/// The first 32 bits of the fractional parts of the cube roots of the first 64 primes. Source: FIPS 180-4, section 4.2.2.
+/// The first 32 bits of the fractional parts of the cube roots of the first 64 primes. Source: FIPS
+/// 180-4, section 4.2.2.
 const K: [u32; 64] = [
     0x428a_2f98,
     0x7137_4491,
@@ -113,7 +116,8 @@ const K: [u32; 64] = [
     0xbef9_a3f7,
     0xc671_78f2,
 ];
-/// The first 32 bits of the fractional parts of the square roots of the first 8 primes. Source: FIPS 180-4, section 5.3.3.
+/// The first 32 bits of the fractional parts of the square roots of the first 8 primes. Source:
+/// FIPS 180-4, section 5.3.3.
 const INITIAL: [u32; 8] = [
     0x6a09_e667,
     0xbb67_ae85,

@@ -1,4 +1,5 @@
-//! The superblock before a hash tree, as `veritysetup` writes it: 512 bytes, little-endian, version 1.
+//! The superblock before a hash tree, as `veritysetup` writes it: 512 bytes, little-endian, version
+//! 1.
 
 use ferofs_format::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -12,7 +13,8 @@ pub const SUPERBLOCK_SIZE: usize = 512;
 const SIGNATURE: [u8; 8] = *b"verity\0\0";
 /// The only version.
 const VERSION: u32 = 1;
-/// The salt is hashed before the block; digests are padded to a power of two. Chrome OS uses type 0.
+/// The salt is hashed before the block; digests are padded to a power of two. Chrome OS uses type
+/// 0.
 const NORMAL: u32 = 1;
 
 /// The superblock of the tree that follows it.
@@ -114,8 +116,8 @@ impl Superblock {
     }
 }
 
-/// Takes the place of a superblock while its tree is written to the end of an image, so that the next run knows the remains of an
-/// interrupted one.
+/// Takes the place of a superblock while its tree is written to the end of an image, so that the
+/// next run knows the remains of an interrupted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// Bytes of the superblock and tree that are being written, from here on.

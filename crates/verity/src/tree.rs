@@ -1,7 +1,8 @@
 //! Makes hash trees.
 //!
-//! One hash block of the lowest level covers a unit of data, 512 KiB with the usual sizes. Units do not depend on each other, so they
-//! are hashed on all cores and in any order; the levels above have less than a hundredth of the digests.
+//! One hash block of the lowest level covers a unit of data, 512 KiB with the usual sizes. Units do
+//! not depend on each other, so they are hashed on all cores and in any order; the levels above
+//! have less than a hundredth of the digests.
 
 use ferofs_read::Source;
 use ferofs_threads::parallel;
@@ -96,8 +97,8 @@ impl TreeBuilder {
         (self.hasher.hash(&bytes), bytes)
     }
 
-    /// Makes the levels above the lowest one from the digests of all units, in order; passes each hash block with its position to
-    /// `write`. Returns the root.
+    /// Makes the levels above the lowest one from the digests of all units, in order; passes each
+    /// hash block with its position to `write`. Returns the root.
     ///
     /// # Errors
     /// The errors of `write`.
@@ -121,8 +122,8 @@ impl TreeBuilder {
     }
 }
 
-/// Makes the tree over the first `data_blocks` blocks of `image` on up to `threads` threads. Passes the positions and bytes of hash
-/// blocks to `write`, in any order. Returns the root.
+/// Makes the tree over the first `data_blocks` blocks of `image` on up to `threads` threads. Passes
+/// the positions and bytes of hash blocks to `write`, in any order. Returns the root.
 ///
 /// # Errors
 /// As [`TreeLayout::new`]; [`Error::Io`] when the image cannot be read or `write` fails.

@@ -1,5 +1,5 @@
-//! Checks blocks against a root: `hash_cache` (checked hash blocks in memory) -> `block_verifier` (checks bytes) -> `verified_source`
-//! (checks what is read from an image).
+//! Checks blocks against a root: `hash_cache` (checked hash blocks in memory) -> `block_verifier`
+//! (checks bytes) -> `verified_source` (checks what is read from an image).
 
 mod block_verifier;
 mod hash_cache;

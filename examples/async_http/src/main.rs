@@ -1,8 +1,9 @@
 //! Reads an image on a web server without blocking a thread, and without fetching all of it:
 //! `async_http HOST:PORT /image.erofs [FILE]` lists the image, or prints a file of it.
 //!
-//! Reading has three separate steps here: find out what is missing ([`FetchedSource::attempt`], [`Image::data_ranges`]), fetch it
-//! (tokio and HTTP range requests), and decode ([`Image::read_at`]).
+//! Reading has three separate steps here: find out what is missing ([`FetchedSource::attempt`],
+//! [`Image::data_ranges`]), fetch it (tokio and HTTP range requests), and decode
+//! ([`Image::read_at`]).
 
 use std::error::Error;
 use std::ops::Range;

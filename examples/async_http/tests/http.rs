@@ -19,11 +19,11 @@ fn files_are_read_by_range_requests() {
         (0..9_000_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect::<Vec<_>>(),
     )
     .unwrap();
-    let mut options = ferofs_build::Options::new(source);
-    options.data.compression = Some(ferofs_build::Compression::lz4(0).unwrap());
+    let mut options = ferofs_write::Options::new(source);
+    options.data.compression = Some(ferofs_write::Compression::lz4(0).unwrap());
     let image = root.join("image.erofs");
-    ferofs_build::build(&options, &image).unwrap();
-    let Some(server) = Server::nginx(dir.path(), &root, ["", ""], "reading over HTTP") else {
+    ferofs_write::build(&options, &image).unwrap();
+    let Some(server) = Server::nginx(dir.path(), &root, ["", ""]) else {
         return;
     };
 

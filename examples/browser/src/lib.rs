@@ -1,5 +1,6 @@
-//! Opens an EROFS image in a web page. The page (index.html) copies the image's bytes to the memory of this module, and gets the list of
-//! its files as text. Functions pass addresses and lengths, so the page needs no generated code.
+//! Opens an EROFS image in a web page. The page (index.html) copies the image's bytes to the memory
+//! of this module, and gets the list of its files as text. Functions pass addresses and lengths, so
+//! the page needs no generated code.
 
 use std::fmt::Write as _;
 
@@ -14,8 +15,8 @@ pub extern "C" fn allocate(len: usize) -> *mut u8 {
     Box::leak(vec![0; len].into_boxed_slice()).as_mut_ptr()
 }
 
-/// Lists the image of `len` bytes at `image`, which [`allocate`] returned and which must not be used again. Returns the address of the text; its length is
-/// the number before it.
+/// Lists the image of `len` bytes at `image`, which [`allocate`] returned and which must not be
+/// used again. Returns the address of the text; its length is the number before it.
 ///
 /// # Safety
 /// `image` and `len` must be those of one call of [`allocate`].

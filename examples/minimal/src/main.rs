@@ -1,5 +1,5 @@
-//! `ferofs-minimal-example IMAGE FILE`: writes a file of an image to standard output. The image is read to memory first, as a program
-//! that embeds one or downloads it would have it.
+//! `ferofs-minimal-example IMAGE FILE`: writes a file of an image to standard output. The image is
+//! read to memory first, as a program that embeds one or downloads it would have it.
 
 use std::error::Error;
 use std::io::Write;

@@ -1,36 +1,42 @@
-// Compares an image, as go-erofs reads it, with a directory: the names, the content and the extended attributes of all files.
-// containerd 2.4 looks users up in layers by go-erofs, which reads only images without compression.
+// Compares an image, as go-erofs reads it, with a directory: names, types, modes, owners, times, links, devices, content and extended
+// attributes of all files. containerd 2.4 looks users up in layers by go-erofs, which reads only images without compression.
 //
-//	reader IMAGE DIRECTORY
+//	reader IMAGE DIRECTORY [DEVICE]...
 package main
 
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	erofs "github.com/erofs/go-erofs"
 )
 
 func main() {
-	if err := compare(os.Args[1], os.Args[2]); err != nil {
+	if err := compare(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[1], err)
 		os.Exit(1)
 	}
 }
 
-func compare(image, directory string) error {
-	file, err := os.Open(image)
-	if err != nil {
-		return err
+func compare(image, directory string, devices []string) error {
+	var files []io.ReaderAt
+	for _, name := range append([]string{image}, devices...) {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		files = append(files, file)
 	}
-	defer file.Close()
-	read, err := erofs.Open(file)
+	read, err := erofs.Open(files[0], erofs.WithExtraDevices(files[1:]...))
 	if err != nil {
 		return err
 	}
@@ -53,11 +59,28 @@ func compare(image, directory string) error {
 		if err != nil {
 			return err
 		}
+		// go-erofs adds a dot to the names of access control lists.
+		for _, kind := range []string{"access", "default"} {
+			name := "system.posix_acl_" + kind
+			if value, has := stat.Xattrs[name+"."]; has {
+				stat.Xattrs[name] = value
+				delete(stat.Xattrs, name+".")
+			}
+		}
 		// The digests of --inode-digests have a name that Linux does not show.
 		maps.DeleteFunc(stat.Xattrs, func(name, _ string) bool { return name == "erofs.fingerprint.v1" })
 		attributes += len(expected)
 		if !maps.Equal(stat.Xattrs, expected) {
 			return fmt.Errorf("%s: attributes %q, expected %q", name, stat.Xattrs, expected)
+		}
+		if err := sameStat(info, stat, path); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			target, err := read.(interface{ ReadLink(string) (string, error) }).ReadLink(name)
+			if wanted, _ := os.Readlink(path); err != nil || target != wanted {
+				return fmt.Errorf("%s: target %q (%v), expected %q", name, target, err, wanted)
+			}
 		}
 		if !info.Mode().IsRegular() {
 			return nil
@@ -82,23 +105,57 @@ func compare(image, directory string) error {
 	return err
 }
 
+// Compares all that lstat(2) tells of a file, but inode numbers, and sizes of directories.
+func sameStat(info fs.FileInfo, stat *erofs.Stat, path string) error {
+	wanted, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	system := wanted.Sys().(*syscall.Stat_t)
+	size := info.Size()
+	if info.IsDir() {
+		size = wanted.Size()
+	}
+	device := uint64(stat.Rdev)
+	if info.Mode()&fs.ModeDevice == 0 {
+		device = 0
+	}
+	// info.Mode() has neither setuid nor sticky bits.
+	found := fmt.Sprint(stat.Mode, size, info.ModTime().UnixNano(), stat.UID, stat.GID, stat.Nlink, device)
+	expected := fmt.Sprint(wanted.Mode(), wanted.Size(), wanted.ModTime().UnixNano(), system.Uid, system.Gid, system.Nlink, system.Rdev)
+	if found != expected {
+		return fmt.Errorf("%s, expected %s", found, expected)
+	}
+	return nil
+}
+
+// The attributes of a file, or of a symbolic link, which the standard library would follow.
 func attributesOf(path string) (map[string]string, error) {
-	buffer := make([]byte, 1<<16)
-	found := map[string]string{}
-	count, err := syscall.Listxattr(path, buffer)
+	file, err := syscall.BytePtrFromString(path)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range strings.Split(strings.TrimSuffix(string(buffer[:count]), "\x00"), "\x00") {
+	buffer := make([]byte, 1<<16)
+	start, length := unsafe.Pointer(&buffer[0]), uintptr(len(buffer))
+	size, _, failed := syscall.Syscall(syscall.SYS_LLISTXATTR, uintptr(unsafe.Pointer(file)), uintptr(start), length)
+	if failed != 0 {
+		return nil, failed
+	}
+	found := map[string]string{}
+	for _, name := range strings.Split(string(buffer[:size]), "\x00") {
 		if name == "" {
 			continue
 		}
-		value := make([]byte, 1<<16)
-		size, err := syscall.Getxattr(path, name, value)
+		key, err := syscall.BytePtrFromString(name)
 		if err != nil {
 			return nil, err
 		}
-		found[name] = string(value[:size])
+		size, _, failed := syscall.Syscall6(syscall.SYS_LGETXATTR, uintptr(unsafe.Pointer(file)),
+			uintptr(unsafe.Pointer(key)), uintptr(start), length, 0, 0)
+		if failed != 0 {
+			return nil, failed
+		}
+		found[name] = string(buffer[:size])
 	}
 	return found, nil
 }

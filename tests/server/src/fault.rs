@@ -9,17 +9,21 @@ use crate::request::Request;
 pub enum Fault {
     /// An answer without the bytes: 401, 403, 404, 429, 500, 503.
     Status(u16),
-    /// A redirect: the status (301, 302, 303, 307, 308), and where to. The name of a path on this server, or a complete address.
+    /// A redirect: the status (301, 302, 303, 307, 308), and where to. The name of a path on this
+    /// server, or a complete address.
     Redirect(u16, String),
     /// Status 200 with the complete object, although a range was asked for.
     Complete,
-    /// The headers announce the complete body, and the connection ends after this number of its bytes.
+    /// The headers announce the complete body, and the connection ends after this number of its
+    /// bytes.
     Short(u64),
-    /// Content-Range names a range that starts this number of bytes later. The body is that of the range asked for.
+    /// Content-Range names a range that starts this number of bytes later. The body is that of the
+    /// range asked for.
     WrongRange(u64),
     /// Content-Range names a size of the object that is larger by this number.
     WrongSize(u64),
-    /// The lowest bit of this byte of the body is inverted. Bytes are counted from the start of the object.
+    /// The lowest bit of this byte of the body is inverted. Bytes are counted from the start of the
+    /// object.
     FlippedBit(u64),
     /// Another ETag, whatever If-Match says.
     OtherTag(String),
@@ -31,7 +35,8 @@ pub enum Fault {
     Reset,
     /// The connection is reset (RST) after this number of bytes of the body.
     ResetInBody(u64),
-    /// A redirect to this address, to which `expires=TIME` is added: it is valid so long (see [`Auth::Expires`](crate::Auth::Expires)).
+    /// A redirect to this address, to which `expires=TIME` is added: it is valid so long (see
+    /// [`Auth::Expires`](crate::Auth::Expires)).
     ExpiringRedirect(u16, String, Duration),
     /// This number of bytes a second for this answer.
     SlowBytes(u64),

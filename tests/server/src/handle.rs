@@ -30,7 +30,8 @@ pub enum Auth {
         /// Its value.
         value: String,
     },
-    /// The parameter `expires` of the query, in milliseconds since 1970: status 403 without it, and when that time is over.
+    /// The parameter `expires` of the query, in milliseconds since 1970: status 403 without it, and
+    /// when that time is over.
     Expires,
 }
 
@@ -95,13 +96,14 @@ impl Handle {
         self.state.lock().folder = Some(folder.into());
     }
 
-    /// Answers requests with a function, if it returns an answer: a registry's token service, for example. Rules and credentials
-    /// apply as usual.
+    /// Answers requests with a function, if it returns an answer: a registry's token service, for
+    /// example. Rules and credentials apply as usual.
     pub fn route(&self, route: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) {
         self.state.lock().routes.push(Arc::new(route));
     }
 
-    /// Waits so long before each answer, and sends so many bytes a second on all connections together (0: any number).
+    /// Waits so long before each answer, and sends so many bytes a second on all connections
+    /// together (0: any number).
     pub fn shape(&self, latency: Duration, bandwidth: u64) {
         self.shape.set_latency(latency);
         self.shape.set_bandwidth(bandwidth);
@@ -126,7 +128,8 @@ impl Handle {
         }
     }
 
-    /// While a server is down, it closes each connection that it accepts, and each one that sends a request.
+    /// While a server is down, it closes each connection that it accepts, and each one that sends a
+    /// request.
     pub fn set_down(&self, is_down: bool) {
         self.state.lock().is_down = is_down;
     }
@@ -147,7 +150,8 @@ impl Handle {
         self.state.lock().log.clone()
     }
 
-    /// The ranges that the requests so far asked for at `path`, in their order. Ends beyond the object are as the client wrote them.
+    /// The ranges that the requests so far asked for at `path`, in their order. Ends beyond the
+    /// object are as the client wrote them.
     #[must_use]
     pub fn ranges(&self, path: &str) -> Vec<Range<u64>> {
         let state = self.state.lock();
@@ -238,7 +242,8 @@ pub(crate) fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis())
 }
 
-/// The next number of a sequence (SplitMix64) that is the same in each run: at least 0 and less than 1.
+/// The next number of a sequence (SplitMix64) that is the same in each run: at least 0 and less
+/// than 1.
 fn next_random(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

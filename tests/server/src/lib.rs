@@ -1,5 +1,5 @@
-//! A web server for tests of clients. It serves bytes and files with ranges and ETags (HTTP/1.1, RFC 9110 and 9112), counts requests
-//! and bytes, and behaves as badly as a test tells it to.
+//! A web server for tests of clients. It serves bytes and files with ranges and ETags (HTTP/1.1,
+//! RFC 9110 and 9112), counts requests and bytes, and behaves as badly as a test tells it to.
 //!
 //! ```
 //! use ferofs_test_server::{Fault, Rule, Server};
@@ -14,9 +14,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`Server`] listens and has one thread for each connection; all of them end when it is dropped. [`Handle`] is the part that
-//! tests share: objects, rules, credentials, counters. [`Rule`] says which requests meet which [`Fault`]. [`script`] reads rules from
-//! text, for the program.
+//! [`Server`] listens and has one thread for each connection; all of them end when it is dropped.
+//! [`Handle`] is the part that tests share: objects, rules, credentials, counters. [`Rule`] says
+//! which requests meet which [`Fault`]. [`script`] reads rules from text, for the program.
 #![forbid(unsafe_code)]
 
 mod fault;

@@ -1,7 +1,9 @@
-//! Serves a folder with the faults that a script describes: `ferofs-test-server FOLDER [ADDRESS [COMMAND...]]`.
+//! Serves a folder with the faults that a script describes: `ferofs-test-server FOLDER [ADDRESS
+//! [COMMAND...]]`.
 //!
-//! Each COMMAND is a line of the script (see the module `script` of the library). Prints the address on standard output. While it runs,
-//! `curl --data-binary 'latency 20ms' http://ADDRESS/_control` changes what it does, and `/_control/counts` tells what it has done.
+//! Each COMMAND is a line of the script (see the module `script` of the library). Prints the
+//! address on standard output. While it runs, `curl --data-binary 'latency 20ms'
+//! http://ADDRESS/_control` changes what it does, and `/_control/counts` tells what it has done.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -80,7 +80,8 @@ impl Bytes {
         }
     }
 
-    /// Sends up to `len` bytes without copying them, and returns how many were sent. The range must be within the object.
+    /// Sends up to `len` bytes without copying them, and returns how many were sent. The range must
+    /// be within the object.
     pub(crate) fn send(&self, mut to: &TcpStream, at: u64, len: usize) -> io::Result<usize> {
         match self {
             Self::File(file, _) => {

@@ -40,8 +40,8 @@ impl Request {
             .map(|(_, value)| value)
     }
 
-    /// The range that is asked for, of an object of `size` bytes. `None`: no range, or a header that a server ignores. `Some(Err(()))`:
-    /// a range beyond the end.
+    /// The range that is asked for, of an object of `size` bytes. `None`: no range, or a header
+    /// that a server ignores. `Some(Err(()))`: a range beyond the end.
     pub(crate) fn range(&self, size: u64) -> Option<Result<Range<u64>, ()>> {
         let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         let (start, end) = match (first.parse::<u64>(), last.parse::<u64>()) {
@@ -58,7 +58,8 @@ impl Request {
         !self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 
-    /// The next request; `None` at the end of the connection. `before_body` is called before the body is read.
+    /// The next request; `None` at the end of the connection. `before_body` is called before the
+    /// body is read.
     pub(crate) fn read(
         input: &mut impl BufRead,
         before_body: impl FnOnce(&Self) -> io::Result<()>,
@@ -133,22 +134,6 @@ fn invalid(what: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn with_range(range: &str) -> Request {
-        Request { headers: vec![("range".into(), range.into())], ..Request::default() }
-    }
-
-    #[test]
-    fn ranges_are_read_as_rfc_9110_defines_them() {
-        let range = |text: &str| with_range(text).range(100);
-        assert_eq!(range("bytes=0-9"), Some(Ok(0..10)));
-        assert_eq!(range("bytes=90-200"), Some(Ok(90..100)));
-        assert_eq!(range("bytes=90-"), Some(Ok(90..100)));
-        assert_eq!(range("bytes=-10"), Some(Ok(90..100)));
-        assert_eq!(range("bytes=100-"), Some(Err(())));
-        assert_eq!(range("bytes=9-8"), None);
-        assert_eq!(range("lines=0-9"), None);
-    }
 
     #[test]
     fn requests_with_bodies_are_read_one_after_the_other() {

@@ -1,5 +1,5 @@
-//! Rules as text: for the program's command line, and for the control address: `POST /_control`, or `GET /.control?COMMAND` with
-//! the spaces written as `+` or `%20`.
+//! Rules as text: for the program's command line, and for the control address: `POST /_control`, or
+//! `GET /.control?COMMAND` with the spaces written as `+` or `%20`.
 //!
 //! Each line is one command:
 //!

@@ -15,7 +15,8 @@ use crate::object::Answer;
 use crate::request::Request;
 use crate::script;
 
-/// A running server. It ends, with all its threads and connections, when it is dropped. Its [`Handle`] says what it serves.
+/// A running server. It ends, with all its threads and connections, when it is dropped. Its
+/// [`Handle`] says what it serves.
 #[derive(Debug)]
 pub struct Server {
     handle: Handle,
@@ -53,8 +54,8 @@ impl Server {
         Self::bind_prepared(address, |_| {})
     }
 
-    /// Listens at an address, after `prepare` has told the server what to serve: a server that restarts has all its objects with the
-    /// first request.
+    /// Listens at an address, after `prepare` has told the server what to serve: a server that
+    /// restarts has all its objects with the first request.
     ///
     /// # Errors
     /// As [`Self::bind`].

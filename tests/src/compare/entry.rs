@@ -23,14 +23,15 @@ pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
-/// Opens a directory or file without following symlinks and without waiting for the writer of a fifo.
+/// Opens a directory or file without following symlinks and without waiting for the writer of a
+/// fifo.
 pub(super) fn open(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
-/// Compares all attributes except the link count; [`contents`] compares the content. False if the types differ; then nothing else is
-/// compared.
+/// Compares all attributes except the link count; [`contents`] compares the content. False if the
+/// types differ; then nothing else is compared.
 pub(super) fn attributes(
     dirs: [BorrowedFd<'_>; 2],
     name: &[u8],

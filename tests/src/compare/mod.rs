@@ -1,10 +1,12 @@
-//! Compares two trees and lists each difference, with path and field. It uses directory descriptors, so that depth and path length do
-//! not matter.
+//! Compares two trees and lists each difference, with path and field. It uses directory
+//! descriptors, so that depth and path length do not matter.
 //!
-//! The left tree is the source; the right one is the result of ferofs. The comparison includes type, content, size, mode, owner,
-//! modification time with nanoseconds, link count, device number, symlink target, all xattrs, and which names are hard links of each other. The type and
-//! inode number that a directory lists must agree with the entry itself. The link counts of the right tree are compared with the number
-//! of names in the left tree, because the source may have links from outside, and some file systems do not count directories.
+//! The left tree is the source; the right one is the result of ferofs. The comparison includes
+//! type, content, size, mode, owner, modification time with nanoseconds, link count, device number,
+//! symlink target, all xattrs, and which names are hard links of each other. The type and inode
+//! number that a directory lists must agree with the entry itself. The link counts of the right
+//! tree are compared with the number of names in the left tree, because the source may have links
+//! from outside, and some file systems do not count directories.
 //!
 //! `entry` compares one name, `walk` divides the work between threads and checks hard links.
 

@@ -1,7 +1,8 @@
 //! Walks both trees at the same time, with several threads that take tasks from one stack.
 //!
-//! A task is a directory to list, or some files of one directory to read: one directory may contain most of a tree's data, so its files
-//! are divided between threads. A stack leads to a depth-first walk, which keeps few directories open.
+//! A task is a directory to list, or some files of one directory to read: one directory may contain
+//! most of a tree's data, so its files are divided between threads. A stack leads to a depth-first
+//! walk, which keeps few directories open.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -205,7 +206,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Compares everything except the content, and returns the type if it is the same on both sides.
+    /// Compares everything except the content, and returns the type if it is the same on both
+    /// sides.
     fn entry(&self, pair: &Pair, name: &[u8], listed: Listed) -> io::Result<Option<FileType>> {
         let stats = [entry::stat(pair.left.as_fd(), name)?, entry::stat(pair.right.as_fd(), name)?];
         let kind = entry::kind(&stats[0]);
@@ -286,7 +288,8 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Adds one name and the link count of the right side. Returns the contradiction with earlier names, if there is one.
+    /// Adds one name and the link count of the right side. Returns the contradiction with earlier
+    /// names, if there is one.
     pub(super) fn add(
         &mut self,
         left: Identity,
@@ -312,7 +315,8 @@ impl Links {
         None
     }
 
-    /// Files whose link count on the right differs from the number of names on the left: path and both numbers.
+    /// Files whose link count on the right differs from the number of names on the left: path and
+    /// both numbers.
     pub(super) fn wrong_counts(self) -> impl Iterator<Item = (String, Field, [String; 2])> {
         self.left
             .into_values()

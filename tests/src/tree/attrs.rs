@@ -39,7 +39,8 @@ fn user(writer: &DirWriter) -> io::Result<()> {
     writer.xattr(b"long name", format!("user.{}", "n".repeat(250)).as_bytes(), b"longest")?;
     writer.file(b"odd name", b"")?;
     writer.xattr(b"odd name", b"user.\xff\n.", b"\0\xff\0")?;
-    // An xattr shared by all files, one shared by half of them, and one of each file: a builder stores the first two once.
+    // An xattr shared by all files, one shared by half of them, and one of each file: a builder
+    // stores the first two once.
     for n in 0..40u32 {
         let name = format!("shared {n}");
         writer.file(name.as_bytes(), b"contents that go inline after the xattrs")?;
@@ -49,7 +50,8 @@ fn user(writer: &DirWriter) -> io::Result<()> {
     }
     writer.sub(b"directory", |_| Ok(()))?;
     writer.xattr(b"directory", b"user.directory", b"too")?;
-    // With xattrs of these sizes, the inline tail ends at the end of the block, or would end after it.
+    // With xattrs of these sizes, the inline tail ends at the end of the block, or would end after
+    // it.
     for len in [3_500, 3_700, 3_800, 3_850] {
         let name = format!("xattr {len} and a tail");
         writer.file(
@@ -112,8 +114,8 @@ fn privileged(writer: &DirWriter) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates xattrs of up to 65,535 bytes in `dir`, the largest that an image can store. Only some file systems support
-/// them (tmpfs, XFS, Btrfs); false if this one does not.
+/// Creates xattrs of up to 65,535 bytes in `dir`, the largest that an image can store. Only some
+/// file systems support them (tmpfs, XFS, Btrfs); false if this one does not.
 ///
 /// # Errors
 /// When the files cannot be made.

@@ -1,5 +1,6 @@
-//! Regular files: sizes around the boundaries of blocks, clusters and segments, with every kind of content; similar
-//! files; and sparse files: holes at the start, in the middle, at the end, and files without data.
+//! Regular files: sizes around the boundaries of blocks, clusters and segments, with every kind of
+//! content; similar files; and sparse files: holes at the start, in the middle, at the end, and
+//! files without data.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -7,7 +8,8 @@ use std::os::unix::fs::FileExt;
 use super::DirWriter;
 use crate::content::Content;
 
-/// Sizes that detect off-by-one errors: around blocks of 512 to 4096 bytes, and around the largest tail that fits after an inode.
+/// Sizes that detect off-by-one errors: around blocks of 512 to 4096 bytes, and around the largest
+/// tail that fits after an inode.
 const SIZES: [usize; 31] = [
     0, 1, 2, 31, 32, 33, 63, 64, 511, 512, 513, 1023, 1024, 1025, 2048, 4000, 4031, 4032, 4064,
     4065, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 16_385, 40_960, 65_535, 65_537,

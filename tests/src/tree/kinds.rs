@@ -1,5 +1,5 @@
-//! Every file type, symlinks of every length, and hard links to each type that can have them; modes, owners and times
-//! at the limits of their ranges.
+//! Every file type, symlinks of every length, and hard links to each type that can have them;
+//! modes, owners and times at the limits of their ranges.
 
 use std::io;
 

@@ -1,8 +1,9 @@
-//! Creates a directory tree with all kinds of inodes, names and attributes that a file system supports. The same seed gives the same
-//! tree.
+//! Creates a directory tree with all kinds of inodes, names and attributes that a file system
+//! supports. The same seed gives the same tree.
 //!
-//! One module for each topic: `files` (sizes, content and holes), `kinds` (file types, links, modes, owners and times), `names` (also deep
-//! and wide directories), `attrs` (xattrs and ACLs). All use a [`DirWriter`], which works with an open directory, so that no path is too long.
+//! One module for each topic: `files` (sizes, content and holes), `kinds` (file types, links,
+//! modes, owners and times), `names` (also deep and wide directories), `attrs` (xattrs and ACLs).
+//! All use a [`DirWriter`], which works with an open directory, so that no path is too long.
 
 mod attrs;
 mod files;
@@ -24,7 +25,8 @@ use crate::rng::Rng;
 pub struct Options {
     /// Trees of one seed are equal, times included.
     pub seed: u64,
-    /// Whether to create what only root may create: devices, owners, `trusted.` and `security.` xattrs.
+    /// Whether to create what only root may create: devices, owners, `trusted.` and `security.`
+    /// xattrs.
     pub root: bool,
     /// Size of the largest file, in bytes.
     pub largest: usize,
@@ -38,7 +40,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        // The quick tree still has directories of several blocks, files of several clusters, and paths longer than PATH_MAX.
+        // The quick tree still has directories of several blocks, files of several clusters, and
+        // paths longer than PATH_MAX.
         let (largest, wide, deep) =
             if need::is_quick() { (300_017, 300, 300) } else { (3_000_017, 3_000, 1_000) };
         Self { seed: 1, root: need::is_root(), largest, wide, deep, huge: false }
@@ -60,7 +63,8 @@ impl Options {
 /// Creates the tree in `dir`, which must exist and be empty.
 ///
 /// # Errors
-/// When the file system refuses something. What it does not support (ACLs, xattrs on a symlink) is left out.
+/// When the file system refuses something. What it does not support (ACLs, xattrs on a symlink) is
+/// left out.
 pub fn create(dir: &Path, options: &Options) -> io::Result<()> {
     need::many_open_files();
     let root = DirWriter::open(dir, Rng::new(options.seed), options.root)?;

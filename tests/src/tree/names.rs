@@ -1,5 +1,5 @@
-//! Names: of lengths up to 255 bytes, of all bytes except NUL and the slash, and many similar ones; directories nested
-//! deeper than the longest path, and a directory with very many names.
+//! Names: of lengths up to 255 bytes, of all bytes except NUL and the slash, and many similar ones;
+//! directories nested deeper than the longest path, and a directory with very many names.
 
 use std::io;
 
@@ -37,16 +37,19 @@ pub(super) fn create(writer: &DirWriter) -> io::Result<()> {
         names.iter().try_for_each(|name| writer.file(name, name))?;
         writer.sub(b"d\xffr\n", |writer| writer.file(b"inside", b"inside"))
     })?;
-    // Several blocks of long names that differ only at the end, so that a search compares equal prefixes.
+    // Several blocks of long names that differ only at the end, so that a search compares equal
+    // prefixes.
     writer.sub(b"alike", |writer| {
         (0..200)
             .try_for_each(|n| writer.file(format!("{}{n:03}", "same ".repeat(50)).as_bytes(), b""))
     })
 }
 
-/// Creates `depth` nested directories, some of them with entries. Their path is soon longer than PATH_MAX (4,096 bytes).
+/// Creates `depth` nested directories, some of them with entries. Their path is soon longer than
+/// PATH_MAX (4,096 bytes).
 pub(super) fn create_deep(writer: &DirWriter, depth: usize) -> io::Result<()> {
-    // All descriptors stay open: the time of a directory is set after its entries are created, from the deepest one up.
+    // All descriptors stay open: the time of a directory is set after its entries are created, from
+    // the deepest one up.
     let mut levels: Vec<DirWriter> = Vec::with_capacity(depth);
     for level in 1..=depth {
         let here = levels.last().unwrap_or(writer);
@@ -61,7 +64,8 @@ pub(super) fn create_deep(writer: &DirWriter, depth: usize) -> io::Result<()> {
     levels.iter().rev().try_for_each(DirWriter::finish)
 }
 
-/// Creates `count` entries in this one directory: empty files, symlinks, directories and small files.
+/// Creates `count` entries in this one directory: empty files, symlinks, directories and small
+/// files.
 pub(super) fn create_wide(writer: &DirWriter, count: usize) -> io::Result<()> {
     for n in 0..count {
         let name = format!("{:x}-{n}", writer.rng(&n.to_le_bytes()).below(1 << 40));

@@ -1,4 +1,5 @@
-//! Creates inodes in one open directory. All calls use the directory's descriptor, so depth and path length do not matter.
+//! Creates inodes in one open directory. All calls use the directory's descriptor, so depth and
+//! path length do not matter.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -103,7 +104,8 @@ impl DirWriter {
         Ok(rustix::fs::chmodat(&self.fd, name, Mode::from_raw_mode(mode), AtFlags::empty())?)
     }
 
-    /// Sets owner and group, also of a symlink itself. This clears setuid bits and capabilities: set them afterwards.
+    /// Sets owner and group, also of a symlink itself. This clears setuid bits and capabilities:
+    /// set them afterwards.
     pub fn owner(&self, name: &[u8], uid: u32, gid: u32) -> io::Result<()> {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         Ok(rustix::fs::chownat(&self.fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
@@ -125,7 +127,8 @@ impl DirWriter {
         self.time(name, seconds, nanoseconds)
     }
 
-    /// Sets an xattr. False if the file system or the type of inode does not support it, or has no space for it.
+    /// Sets an xattr. False if the file system or the type of inode does not support it, or has no
+    /// space for it.
     pub fn xattr(&self, name: &[u8], key: &[u8], value: &[u8]) -> io::Result<bool> {
         let unsupported = [Errno::OPNOTSUPP, Errno::NOSPC, Errno::TOOBIG, Errno::PERM]
             .map(|e| Some(e.raw_os_error()));

@@ -22,7 +22,7 @@ mod archives {
     mod oci;
 }
 /// Building images: from a directory, with all options, compared with erofs-utils.
-mod build {
+mod write {
     mod callers;
     mod definitions;
     mod erofs_utils;
@@ -31,6 +31,7 @@ mod build {
     mod layers;
     mod like;
     mod linux_versions;
+    mod memory;
     mod mkfs;
     mod pinned;
     mod preload;
@@ -67,14 +68,16 @@ mod environments;
 /// Images that are damaged or malicious.
 mod hostile {
     mod damaged;
+    mod extraction;
     mod false_fields;
     mod huge;
     mod linux_rules;
     mod malformed;
 }
+mod models;
 /// Mounts by the kernel and by the FUSE daemon.
 mod mount {
-    mod daemon;
+    pub(crate) mod daemon;
     mod fuse;
     mod helper;
     mod kernel;

@@ -1,4 +1,5 @@
-//! The Debian package. packaging/debian has its texts. Alternatives lead to the links with the names of erofs-utils.
+//! The Debian package. packaging/debian has its texts. Alternatives lead to the links with the
+//! names of erofs-utils.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,8 @@ fn md5sums(root: &Path) -> Result<Vec<u8>> {
     shell::output(Command::new("md5sum").args(paths).current_dir(root))
 }
 
-/// The sorted paths of all files and links below `root`, relative to it, and whether each is a regular file.
+/// The sorted paths of all files and links below `root`, relative to it, and whether each is a
+/// regular file.
 fn files(root: &Path) -> Result<Vec<(PathBuf, bool)>> {
     let (mut found, mut left) = (Vec::new(), vec![root.to_owned()]);
     while let Some(dir) = left.pop() {

@@ -11,7 +11,8 @@ use serde_json::Value;
 /// How file names of licence texts start.
 const TEXT_NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
-/// A list of the crates of others in the program that is built from `sources` for `target`, with their licences, then the texts, each once.
+/// A list of the crates of others in the program that is built from `sources` for `target`, with
+/// their licences, then the texts, each once.
 pub(super) fn of_program(sources: &Path, target: &str) -> Result<String> {
     let used = used_crates(sources, target)?;
     let metadata: Value = serde_json::from_slice(&cargo(
@@ -45,7 +46,8 @@ pub(super) fn of_program(sources: &Path, target: &str) -> Result<String> {
     Ok(list)
 }
 
-/// Names and versions of the crates that are linked into the program: not those that only compile it.
+/// Names and versions of the crates that are linked into the program: not those that only compile
+/// it.
 fn used_crates(sources: &Path, target: &str) -> Result<BTreeSet<String>> {
     let args = [
         "tree",

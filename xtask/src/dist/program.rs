@@ -10,7 +10,8 @@ use ferofs_devtools::shell;
 use super::source::Version;
 use crate::processor::Processor;
 
-/// Bytes of the program for devices at most: their flash memory is small. A larger one is no release.
+/// Bytes of the program for devices at most: their flash memory is small. A larger one is no
+/// release.
 const DEVICE_MAX: u64 = 2_500_000;
 
 /// The programs of a processor.
@@ -19,7 +20,8 @@ pub(super) struct Programs {
     pub(super) device: PathBuf,
 }
 
-/// Builds the programs for `target`, which is one of `processor`, from `sources`, with cargo's files in `work`.
+/// Builds the programs for `target`, which is one of `processor`, from `sources`, with cargo's
+/// files in `work`.
 pub(super) fn build(
     processor: &Processor,
     target: &str,
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn this_test_is_dynamic() {
-        if need::tool("readelf", "the search for a dynamic loader").is_some() {
+        if need::tool("readelf").is_some() {
             let is_static = check_static(&env::current_exe().unwrap()).is_ok();
             assert_eq!(is_static, cfg!(target_feature = "crt-static"));
             assert!(check_static(Path::new("/etc/passwd")).is_err());

@@ -1,5 +1,5 @@
-//! The package for Fedora, openSUSE and their relatives. packaging/rpm has its texts. It leaves the names of erofs-utils to erofs-utils: the links
-//! are only in the private folder.
+//! The package for Fedora, openSUSE and their relatives. packaging/rpm has its texts. It leaves the
+//! names of erofs-utils to erofs-utils: the links are only in the private folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use flate2::{Compression, GzBuilder};
 
-/// Writes the archive to `dir`.
 pub(super) fn archive(version: &Version, dir: &Path) -> Result<PathBuf> {
     if !git(&["status", "--porcelain"])?.is_empty() {
         eprintln!("not in the release: changes that are not committed");
@@ -35,7 +34,8 @@ pub(super) fn archive(version: &Version, dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Unpacks the archive below `work`, and returns the directory of the sources. Does nothing if it was unpacked before.
+/// Unpacks the archive below `work`, and returns the directory of the sources. Does nothing if it
+/// was unpacked before.
 pub(super) fn unpack(archive: &Path, version: &Version, work: &Path) -> Result<PathBuf> {
     let dir = work.join("source");
     let (sources, complete) = (dir.join("ferofs"), dir.join("complete"));
@@ -46,7 +46,8 @@ pub(super) fn unpack(archive: &Path, version: &Version, work: &Path) -> Result<P
         fs::remove_dir_all(&dir).context("removing the sources of another commit")?;
     }
     fs::create_dir_all(&sources)?;
-    // Files get the time of now instead of that of the commit: cargo compiles only what is newer than its last build.
+    // Files get the time of now instead of that of the commit: cargo compiles only what is newer
+    // than its last build.
     let mut tar = Command::new("tar");
     tar.args(["--extract", "--gzip", "--touch", "--strip-components=1", "--file"]).arg(archive);
     shell::run(tar.arg("--directory").arg(&sources))?;
@@ -56,7 +57,6 @@ pub(super) fn unpack(archive: &Path, version: &Version, work: &Path) -> Result<P
 
 /// The version of a release.
 pub(super) struct Version {
-    /// The commit.
     pub(super) commit: String,
     /// The time of the commit, in seconds since 1970: the time of all files of the release.
     pub(super) time: u64,
@@ -68,8 +68,9 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// The version of the last commit: that of Cargo.toml if the commit has the tag `vVERSION`, else an earlier one with date and commit.
-    /// $SOURCE_DATE_EPOCH replaces the time of the commit.
+    /// The version of the last commit: that of Cargo.toml if the commit has the tag `vVERSION`,
+    /// else an earlier one with date and commit. $SOURCE_DATE_EPOCH replaces the time of the
+    /// commit.
     pub(super) fn of_head() -> Result<Self> {
         let manifest =
             fs::read_to_string(shell::repository().join("Cargo.toml")).context("Cargo.toml")?;

@@ -1,7 +1,7 @@
 //! The files of a package.
 //!
-//! The program acts under the names of erofs-utils through links in a private folder, so that a package neither conflicts with erofs-utils
-//! nor replaces its files.
+//! The program acts under the names of erofs-utils through links in a private folder, so that a
+//! package neither conflicts with erofs-utils nor replaces its files.
 
 use std::fs;
 use std::io::Write;
@@ -133,7 +133,8 @@ impl Tree {
         symlink(target, &path).with_context(|| path.display().to_string())
     }
 
-    /// The manual pages: those of `ferofs` where man looks for them, and those with the names of erofs-utils beside the links.
+    /// The manual pages: those of `ferofs` where man looks for them, and those with the names of
+    /// erofs-utils beside the links.
     fn manual(&self, ferofs: &mut Command, names: &[Name]) -> Result<()> {
         let dir = tempfile::tempdir()?;
         shell::output(ferofs.arg("man").arg(dir.path()))?;

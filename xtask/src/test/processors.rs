@@ -1,8 +1,10 @@
-//! `cargo xtask test --processors [--publish] [NAME]...`: the unit tests and the command on other processors, whose instructions QEMU
-//! translates. `--publish` writes the row of each processor to docs/results/processors.md as soon as it is known.
+//! `cargo xtask test --processors [--publish] [NAME]...`: the unit tests and the command on other
+//! processors, whose instructions QEMU translates. `--publish` writes the row of each processor to
+//! docs/results/processors.md as soon as it is known.
 //!
-//! For each processor the command is compiled without a warning, the unit tests of the libraries run, and images, patches and deltas are made that
-//! must have the same bytes as those that this machine makes.
+//! For each processor the command is compiled without a warning, the unit tests of the libraries
+//! run, and images, patches and deltas are made that must have the same bytes as those that this
+//! machine makes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use crate::dist::Release;
 use crate::processor::{self, PROCESSORS, Processor};
 
 /// The crates whose unit tests need the system more than the processor.
-const FOR_THE_SYSTEM: [&str; 3] = ["ferofs-fuse", "ferofs-remote", "ferofs-cli"];
+const FOR_THE_SYSTEM: [&str; 3] = ["ferofs-fuse", "ferofs-serve", "ferofs-cli"];
 
 /// Options of images that must have the same bytes: each algorithm, and each way to place data.
 pub(super) const IMAGES: [&str; 12] = [
@@ -94,7 +96,8 @@ fn publish_row(row: &[String]) -> Result<()> {
     page::publish(PAGE, &page::begin("test --processors --publish"), &page::table(&HEAD, &rows))
 }
 
-/// Builds the program of the campaigns for virtual machines with ARM processors. It is static, because they have no libraries.
+/// Builds the program of the campaigns for virtual machines with ARM processors. It is static,
+/// because they have no libraries.
 pub(crate) fn build_guest() -> Result<()> {
     let processors = processor::choose(PROCESSORS.into_iter(), &["aarch64"])?;
     for processor in &processors {
@@ -225,7 +228,8 @@ impl Expected {
         Ok(Self { dir: dir.to_owned(), tree, changed, images, patch, new, delta })
     }
 
-    /// Lets the program that `ferofs` starts make the same images and the same patch, and read, extract and apply them.
+    /// Lets the program that `ferofs` starts make the same images and the same patch, and read,
+    /// extract and apply them.
     fn compare(&self, ferofs: impl Fn() -> Command) -> Result<()> {
         let (image, extracted) = (self.dir.join("image"), self.dir.join("extracted"));
         for (options, expected) in IMAGES.iter().zip(&self.images) {

@@ -1,6 +1,6 @@
-//! `cargo xtask test --systems [--publish]`: the commands of other systems, which only read images. Those for Windows run under Wine, and must
-//! print, and extract, what the commands of this machine do. Those for macOS are compiled. `--publish` writes the table to
-//! docs/results/processors.md.
+//! `cargo xtask test --systems [--publish]`: the commands of other systems, which only read images.
+//! Those for Windows run under Wine, and must print, and extract, what the commands of this machine
+//! do. Those for macOS are compiled. `--publish` writes the table to docs/results/processors.md.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -190,7 +190,8 @@ impl Both {
         Ok(())
     }
 
-    /// The directory that the command for Windows writes has all that Windows has, and the failures say what is missing.
+    /// The directory that the command for Windows writes has all that Windows has, and the failures
+    /// say what is missing.
     fn extract(&self, image: &Path, to: &Path) -> Result<()> {
         let output = self.windows().arg("extract").args([image, to]).output()?;
         let text = String::from_utf8_lossy(&output.stderr);

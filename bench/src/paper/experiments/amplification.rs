@@ -1,7 +1,9 @@
-//! Read amplification: how much a system reads from the device for the bytes that fio requests (the paper's table 1).
+//! Read amplification: how much a system reads from the device for the bytes that fio requests (the
+//! paper's table 1).
 //!
-//! Every system reads its image through a loop device, FUSE daemons too. The kernel counts the sectors that the device reads, with
-//! read-ahead, so that the figures of all systems are comparable.
+//! Every system reads its image through a loop device, FUSE daemons too. The kernel counts the
+//! sectors that the device reads, with read-ahead, so that the figures of all systems are
+//! comparable.
 
 use std::fs;
 use std::path::{Path, PathBuf};

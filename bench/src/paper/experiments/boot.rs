@@ -1,5 +1,5 @@
-//! The start time of real programs from a mounted tree that is not in the page cache (the paper's start-up of applications), alone and
-//! while fio reads from the same disk.
+//! The start time of real programs from a mounted tree that is not in the page cache (the paper's
+//! start-up of applications), alone and while fio reads from the same disk.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -68,7 +68,8 @@ fn start(workspace: &Workspace, name: &str, load: bool, system: &System) -> Resu
     Ok(all)
 }
 
-/// Binds /dev/null into the tree, because programs open it for reading and writing. Dropping the value unmounts it.
+/// Binds /dev/null into the tree, because programs open it for reading and writing. Dropping the
+/// value unmounts it.
 struct NullDevice(PathBuf);
 
 impl NullDevice {

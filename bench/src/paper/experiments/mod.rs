@@ -1,4 +1,5 @@
-//! The experiments. Each module measures for one or more figures of the report, and adds its values to the log.
+//! The experiments. Each module measures for one or more figures of the report, and adds its values
+//! to the log.
 
 pub(crate) mod amplification;
 pub(crate) mod boot;
@@ -80,8 +81,8 @@ fn size(workspace: &Workspace, dataset: &str, system: &System) -> Result<Values>
     Ok(values([("mib", bytes as f64 / MIB), ("percent", percent)]))
 }
 
-/// Bytes that fio must have read before the machine's processor time is reported: in a shorter run, fio's own start would be most of
-/// it.
+/// Bytes that fio must have read before the machine's processor time is reported: in a shorter run,
+/// fio's own start would be most of it.
 const MIN_BYTES_FOR_CPU: u64 = 48 << 20;
 const GIB: f64 = 1_073_741_824.0;
 
@@ -172,7 +173,8 @@ fn whole_file(workspace: &Workspace, dataset: &str) -> Result<Job> {
     })
 }
 
-/// Mounts, reads, and returns the speed and the processor time: of the whole machine, and of the daemon.
+/// Mounts, reads, and returns the speed and the processor time: of the whole machine, and of the
+/// daemon.
 fn read(
     workspace: &Workspace,
     dataset: &str,
@@ -196,7 +198,8 @@ fn read(
     Ok(all)
 }
 
-/// Processor seconds of all processes since the machine's start, in hundredths: the kernel's own threads are included.
+/// Processor seconds of all processes since the machine's start, in hundredths: the kernel's own
+/// threads are included.
 fn cpu_seconds() -> Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let line = text.lines().next().context("/proc/stat is empty")?;

@@ -1,20 +1,17 @@
-//! Deltas of another program, with the right digests: any methods, plans, references and copies, also those that take much work and memory
-//! for a short new image.
+//! Deltas of another program, with the right digests: any methods, plans, references and copies,
+//! also those that take much work and memory for a short new image.
 
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ferofs::read::Image;
-use ferofs_codec::{
-    DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams,
-};
+use ferofs_codec::{Algorithm, Filling, LzmaBits, Params};
 use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaHeader, DeltaPiece, PAYLOAD_MAX, digest};
 use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::{self, base::Base};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
 use ferofs_patch::format::reencode::Encoders;
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
+use ferofs_tests::{Content, Rng};
 use sha2::{Digest as _, Sha256};
 
 use super::Pair;
@@ -27,7 +24,7 @@ const CONTENT: u64 = PAYLOAD_MAX as u64 / 2;
 /// A delta, and the image that comes out of it.
 pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<u8>)> {
     let image = Image::open(pair.old.clone())?;
-    let methods: Vec<Params> = (0..1 + rng.below(3)).map(|_| method(rng)).collect();
+    let methods = (0..1 + rng.below(3)).map(|_| method(rng)).collect::<Result<Vec<Params>>>()?;
     let mut encoders = Encoders::new(&methods);
     let mut memory = PieceMemory::new(methods.len());
     let (mut new, mut pieces) = (Vec::new(), Vec::new());
@@ -68,19 +65,21 @@ pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<
 }
 
 /// Any parameters that are accepted.
-fn method(rng: &mut Rng) -> Params {
+fn method(rng: &mut Rng) -> Result<Params> {
+    let algorithm = Algorithm::ALL[rng.below(Algorithm::ALL.len() as u64) as usize];
+    let levels = Params::levels(algorithm);
+    let level = levels[rng.below(levels.len() as u64) as usize];
+    let mut params = Params { level, ..Params::new(algorithm, None)? };
     let mut below = |bound: u64| rng.below(bound) as u8;
-    let method = match below(5) {
-        0 => Method::Lz4(Lz4Params { level: below(13), max_distance: 65535 }),
-        1 => Method::Lz4(Lz4Params { level: LIBLZ4 + below(13), max_distance: 65535 }),
-        2 => {
-            let (lc, level) = (below(5), below(10) + 100 * below(2));
-            let dict_size = 4096 << below(12);
-            Method::Lzma(LzmaParams { level, dict_size, lc, lp: 4 - lc, pb: below(5) })
+    match algorithm {
+        Algorithm::Lzma => {
+            let lc = below(5);
+            params.bits = LzmaBits { lc, lp: 4 - lc, pb: below(5) };
+            params.dictionary = 4096 << below(12);
         }
-        3 => Method::Deflate(DeflateParams { level: below(13) }),
-        _ => Method::Zstd(ZstdParams { level: 1 + below(22), window_log: 10 + below(11) }),
-    };
+        Algorithm::Zstd => params.dictionary = 1024 << below(11),
+        Algorithm::Lz4 | Algorithm::Deflate => {}
+    }
     let filling = match below(3) {
         0 => Filling::Bytes,
         1 => Filling::Blocks { log: 9 + below(8) },
@@ -88,7 +87,7 @@ fn method(rng: &mut Rng) -> Params {
     };
     // Smaller ones fail with large outputs.
     let window = (1 << 20) + rng.below(11 << 20) as usize;
-    Params { method, window, filling }
+    Ok(Params { window, filling, ..params })
 }
 
 /// Content on which compressors differ in speed.

@@ -1,5 +1,7 @@
-//! Interruptions of applying a delta: a kill at any system call, an error of a write or a read, and power cuts, after which any part of what was
-//! written since the last sync is missing. `--resume` completes each of them, also after further interruptions.
+//! Interruptions of applying a delta: a kill at any system call, an error of a write or a read, and
+//! power cuts, after which any part of what was written since the last sync is missing. The file in
+//! the slot stays as it was, and `--resume` completes each of them, also after further
+//! interruptions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use ferofs_tests::rng::Rng;
 use libc::c_long;
 use tempfile::TempDir;
 
-use super::{Campaign, CaseResult, HANG, Pair, is_clean};
+use super::{Campaign, CaseResult, HANG, PART, Pair, is_clean};
 use crate::faults::syscalls::{Fault, call_of};
 use crate::faults::tracer::{Injection, Traced, trace};
 
@@ -62,7 +64,7 @@ impl Campaign {
         let (pair, calls) = (&self.pairs[number], &self.calls[number][program]);
         let program = &self.programs[program];
         let dir = TempDir::new_in(self.dir.path())?;
-        let out = dir.path().join("out");
+        let [out, part] = ["out", PART].map(|name| dir.path().join(name));
         // The slot is empty, or has another image.
         match rng.below(3) {
             0 => {}
@@ -79,21 +81,26 @@ impl Campaign {
         };
         let (mut wrong, mut outcome) = (Vec::new(), "not reached");
         for round in 0..1 + rng.below(3) {
-            let before = fs::read(&out).ok();
+            let [slot, before] = [&out, &part].map(|file| fs::read(file).ok());
             let injection = injection(calls, kind, rng);
             let traced = trace(command(pair, program, &out, round > 0), Some(injection), HANG)?;
             if traced.injected {
                 outcome = "right after resuming";
             }
-            wrong.extend(judge(&traced, kind, before.is_none()));
+            wrong.extend(judge(&traced, kind));
             if traced.status.success() {
                 if fs::read(&out)? != pair.new {
                     wrong.push("it succeeds with other bytes".to_owned());
                 }
                 break;
             }
+            // Only the sync of its name can fail when the image is complete.
+            let after = fs::read(&out).ok();
+            if after != slot && after.as_ref() != Some(&pair.new) {
+                wrong.push("the file in the slot was changed".to_owned());
+            }
             if matches!(kind, Kind::PowerCut) {
-                cut_power(&out, before.as_deref(), &traced.unsynced, rng)?;
+                cut_power(&part, before.as_deref(), &traced.unsynced, rng)?;
             }
         }
         let ended = trace(command(pair, program, &out, true), None, HANG)?;
@@ -124,13 +131,13 @@ fn injection(calls: &[(c_long, u64)], kind: Kind, rng: &mut Rng) -> Injection {
     Injection { number, nth: rng.below(count), fault }
 }
 
-fn judge(traced: &Traced, kind: Kind, is_new: bool) -> Vec<String> {
+fn judge(traced: &Traced, kind: Kind) -> Vec<String> {
     let (mut wrong, said) = (Vec::new(), traced.stderr.trim());
     if traced.hung {
         wrong.push("it hangs".to_owned());
     }
     match traced.status.code() {
-        Some(0) if is_new && traced.syncs < 2 => {
+        Some(0) if traced.syncs < 3 => {
             wrong.push("a power cut can remove the name of the new file".to_owned());
         }
         Some(0) if !traced.unsynced.is_empty() => {
@@ -144,7 +151,8 @@ fn judge(traced: &Traced, kind: Kind, is_new: bool) -> Vec<String> {
     wrong
 }
 
-/// Takes away any part of what was written since the last sync, the positions and lengths in `unsynced`. The file was `before`.
+/// Takes away any part of what was written since the last sync, the positions and lengths in
+/// `unsynced`. The file was `before`.
 fn cut_power(
     out: &Path,
     before: Option<&[u8]>,

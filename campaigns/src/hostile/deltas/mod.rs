@@ -1,5 +1,6 @@
-//! Proofs for exact deltas, on the command and on the program for devices: mutants of deltas, crafted deltas whose digests are right, and
-//! interruptions. Each run gives the right new image or is refused, within the memory that the delta states and a limit on processor time.
+//! Proofs for exact deltas, on the command and on the program for devices: mutants of deltas,
+//! crafted deltas whose digests are right, and interruptions. Each run gives the right new image or
+//! is refused, within the memory that the delta states and a limit on processor time.
 
 mod crafted;
 #[cfg(target_arch = "x86_64")]
@@ -13,10 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferofs::patch::Delta;
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
 use ferofs_tests::run::{device_path, ferofs_path};
-use ferofs_tests::{Run, ferofs, need, scratch_in_memory};
+use ferofs_tests::{Content, Rng, Run, ferofs, need, scratch_in_memory};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -33,12 +32,16 @@ const IMAGES: [&str; 8] = [
     "--preset fast -z lz4hc",
     "--chunk-size 4096",
 ];
-/// Limit on the processor time of a run: a constant part, and a part per MB of the new image. They are those of docs/PATCH.md.
+/// Limit on the processor time of a run: a constant part, and a part per MB of the new image. They
+/// are those of docs/PATCH.md.
 const TIME: Duration = Duration::from_secs(6);
 const TIME_PER_MB: Duration = Duration::from_secs(2);
 /// A run that takes longer hangs.
 const HANG: Duration = Duration::from_secs(120);
-/// Bytes of memory that any run may take, before it knows the header: the program, and the header as stored and decoded.
+/// Has the bytes of the new image `out` until it is complete: docs/PATCH.md.
+const PART: &str = ".out.part";
+/// Bytes of memory that any run may take, before it knows the header: the program, and the header
+/// as stored and decoded.
 const MEMORY: u64 = 14 << 20;
 
 /// Two images, and the delta from one to the other.
@@ -61,12 +64,12 @@ struct Campaign {
     calls: Vec<interruptions::Calls>,
 }
 
-/// The result of a case.
 struct CaseResult {
     name: String,
     outcome: &'static str,
     wrong: Vec<String>,
-    /// Thousandths of a second of processor time per MB of the new image, and of the memory that the delta states.
+    /// Thousandths of a second of processor time per MB of the new image, and of the memory that
+    /// the delta states.
     used: [u64; 2],
     /// The delta, to keep it.
     delta: Vec<u8>,
@@ -80,7 +83,7 @@ pub(crate) fn run(
     repeat: Option<u64>,
     kept: &Path,
 ) -> Result<()> {
-    let Some(time) = need::tool("time", "the memory of applying a delta") else { return Ok(()) };
+    let Some(time) = need::tool("time") else { return Ok(()) };
     let start = Instant::now();
     let campaign = Campaign::new(seed, time)?;
     let numbers = repeat.map_or(0..cases, |case| case..case + 1);
@@ -134,8 +137,7 @@ impl Campaign {
             pairs.collect::<Result<Vec<_>>>().context("the images and deltas to start from")?;
         let mut programs = vec![vec![ferofs_path().to_owned(), "delta".into(), "apply".into()]];
         let device = device_path();
-        if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs")
-        {
+        if device.exists() || need::lacks("ferofs-device beside ferofs") {
             programs.push(vec![device, "delta".into()]);
         }
         #[cfg(target_arch = "x86_64")]
@@ -197,7 +199,7 @@ impl Campaign {
             .arg(&peak)
             .args(program);
         let ended = run.args([&pair.dir.join("old"), &dir.join("delta"), &out]).try_run()?;
-        let written = fs::read(&out).unwrap_or_default();
+        let written = fs::read(&out).or_else(|_| fs::read(dir.join(PART))).unwrap_or_default();
         let mut wrong = Vec::new();
         let outcome = match ended.code {
             0 if written == new => "right",
@@ -211,7 +213,8 @@ impl Campaign {
                 "wrong"
             }
         };
-        // Each MiB is compared before it is written, with the digests in the header: crafted ones and most mutants have the right ones.
+        // Each MiB is compared before it is written, with the digests in the header: crafted ones
+        // and most mutants have the right ones.
         if name.starts_with("crafted") && !new.starts_with(&written) {
             wrong.push("wrong bytes are written".to_owned());
         }
@@ -247,8 +250,8 @@ impl Pair {
         let mut bytes = Content::Mixed.bytes(1_500_000, &mut Rng::new(1));
         for name in ["old", "new"] {
             fs::write(source.join("file"), &bytes)?;
-            let run = ferofs().args(["build", "-q", "-T", "1700000000"]).args(options.split(' '));
-            run.args([&source, &dir.join(name)]).run().success();
+            let run = ferofs!("build -q -T 1700000000").args(options.split(' '));
+            run.args([&source, &dir.join(name)]).success();
             (0..bytes.len()).step_by(300_000).for_each(|at| bytes[at] ^= 0x55);
             for number in 0..30 {
                 let text = Content::Text.bytes(100 + 2500 * number, &mut Rng::new(number as u64));
@@ -257,11 +260,7 @@ impl Pair {
             fs::write(source.join("new"), Content::Text.bytes(1_200_000, &mut Rng::new(77)))?;
         }
         let [old, new, delta] = ["old", "new", "delta"].map(|name| dir.join(name));
-        ferofs()
-            .args(["delta", "create", "-q", "--level", "3", "-o"])
-            .args([&delta, &old, &new])
-            .run()
-            .success();
+        ferofs!("delta create -q --level 3 -o", &delta, &old, &new).success();
         let (old, new, delta) = (fs::read(old)?, fs::read(new)?, fs::read(delta)?);
         Ok(Self { options, dir: dir.to_owned(), old, new, delta })
     }

@@ -1,4 +1,5 @@
-//! Mutants of deltas: changed bytes anywhere, or changed numbers in the decoded header, plans and copies, with the header's digest mended.
+//! Mutants of deltas: changed bytes anywhere, or changed numbers in the decoded header, plans and
+//! copies, with the header's digest mended.
 
 use anyhow::{Context, Result};
 use ferofs_tests::rng::Rng;
@@ -72,7 +73,8 @@ fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     }
 }
 
-/// Changes one number of `columns`: seven bits in each byte, and the highest bit in all but the last.
+/// Changes one number of `columns`: seven bits in each byte, and the highest bit in all but the
+/// last.
 fn change_number(columns: &mut Vec<u8>, rng: &mut Rng) {
     if columns.is_empty() {
         return;

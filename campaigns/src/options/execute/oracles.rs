@@ -1,16 +1,14 @@
-//! The oracles: programs that show whether an image is right. They are the kernel, `check --deep`, `diff`, the FUSE mount and
-//! erofs-utils.
+//! The oracles: programs that show whether an image is right. They are the kernel, `check --deep`,
+//! `diff`, the FUSE mount and erofs-utils.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use ferofs_tests::compare::{self, Field, Report, compare};
-use ferofs_tests::rng::Rng;
-use ferofs_tests::{Mount, Run, need, run};
+use ferofs_tests::{Mount, Rng, Run, need, run};
 
 use super::workspace::{Finding, Stop, Workspace};
-use crate::options::generate::case::Choose;
 
 /// An image, and the options that commands need for it.
 #[derive(Clone, Debug, Default)]
@@ -21,10 +19,12 @@ pub(crate) struct Image {
     pub(crate) offset: u64,
     /// Its block size, which Linux mounts up to the page size.
     pub(crate) block: u32,
-    /// Made by `--loose-parents`: `..` may name another directory, which programs that check images report.
+    /// Made by `--loose-parents`: `..` may name another directory, which programs that check images
+    /// report.
     pub(crate) loose_parents: bool,
-    /// erofs-utils 1.9.4 extracts it wrongly, like images of its own: inline content of a metabox becomes zeroes, and a file that
-    /// ends with a hole, of chunks or of `48bit` extents, becomes too short.
+    /// erofs-utils 1.9.4 extracts it wrongly, like images of its own: inline content of a metabox
+    /// becomes zeroes, and a file that ends with a hole, of chunks or of `48bit` extents, becomes
+    /// too short.
     pub(crate) erofs_utils_misreads: bool,
     /// The fields that may differ.
     pub(crate) ignore: Vec<Field>,
@@ -73,18 +73,13 @@ impl Oracles {
         let peer = std::env::var_os("FEROFS_PEERS").map(|dir| Path::new(&dir).join("fsck.erofs"));
         let fsck = peer.filter(|file| file.is_file());
         if fsck.is_none() {
-            need::lacks("erofs-utils as an oracle", need::PEERS);
+            need::lacks(need::PEERS);
         }
-        Self {
-            page: rustix::param::page_size() as u32,
-            kernel,
-            fuse: need::fuse("FUSE as an oracle"),
-            fsck,
-        }
+        Self { page: rustix::param::page_size() as u32, kernel, fuse: need::fuse(), fsck }
     }
 
-    /// Compares the image `name` with the directory `want`, by several oracles. Expensive oracles compare only some images, unless
-    /// `all` is true.
+    /// Compares the image `name` with the directory `want`, by several oracles. Expensive oracles
+    /// compare only some images, unless `all` is true.
     pub(crate) fn compare_image(
         &self,
         workspace: &mut Workspace,
@@ -202,7 +197,8 @@ impl Oracles {
         let options = image.options();
         let options: Vec<_> = options.iter().map(OsString::as_os_str).collect();
         let (file, dir) = (workspace.path(name), workspace.path("mnt"));
-        // Devices are given with whole paths: the daemon is not started in the workspace's directory.
+        // Devices are given with whole paths: the daemon is not started in the workspace's
+        // directory.
         let whole: Vec<OsString> = options
             .iter()
             .map(|word| {
@@ -236,8 +232,8 @@ impl Drop for Loop {
     }
 }
 
-/// Waits until no loop device uses `file`. Linux detaches the device of the previous mount with a delay, and mount(8) would reuse it with
-/// its cache of the old content.
+/// Waits until no loop device uses `file`. Linux detaches the device of the previous mount with a
+/// delay, and mount(8) would reuse it with its cache of the old content.
 fn wait_for_loop(file: &Path) -> io::Result<()> {
     let file = file.canonicalize()?;
     let has_file = |entry: io::Result<std::fs::DirEntry>| {
@@ -344,7 +340,8 @@ fn fsck_erofs(
         .into());
     }
     if extract {
-        // It restores neither hard links nor all attributes; times of directories change while it writes.
+        // It restores neither hard links nor all attributes; times of directories change while it
+        // writes.
         let ignore = vec![
             Field::Xattr(String::new()),
             Field::HardLink,

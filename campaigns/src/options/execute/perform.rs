@@ -1,22 +1,20 @@
-//! Executes the steps of a case, updates the tree that the image must show, and knows which refusals are right.
+//! Executes the steps of a case, updates the tree that the image must show, and knows which
+//! refusals are right.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 
 use anyhow::Result;
-use ferofs_tests::Outcome;
 use ferofs_tests::compare::Field;
-use ferofs_tests::rng::Rng;
+use ferofs_tests::{Model, Outcome, Rng};
 
 use super::oracles::{self, Image, Oracles};
 use super::sources::{self, archived};
 use super::workspace::{Finding, Stop, Workspace};
-use crate::options::expected::model::{Effect, Model};
-use crate::options::generate::case::Choose;
+use crate::options::effect::Effect;
 use crate::options::generate::sequence::{Source, Step, Target};
 use crate::options::generate::settings::{Interface, Settings};
-use crate::options::generate::tree;
 
 /// The result of a case without a finding.
 #[derive(Debug, Default)]
@@ -39,11 +37,13 @@ pub(crate) struct Account<'a> {
     pub(crate) image: Option<Image>,
     /// The tree of each state of the image, by the number of the state.
     states: Vec<Model>,
-    /// The image has digests of files as attributes, which updates of it and images built from it have, too.
+    /// The image has digests of files as attributes, which updates of it and images built from it
+    /// have, too.
     digests: bool,
     /// The tree in the directory `want`.
     written: Option<Model>,
-    /// The number of sources up to now. Each gets its own name, because an image may use it as a device.
+    /// The number of sources up to now. Each gets its own name, because an image may use it as a
+    /// device.
     pub(crate) sources: u64,
     tally: Tally,
 }
@@ -116,7 +116,8 @@ impl Account<'_> {
         Ok(())
     }
 
-    /// The tree that the image shows after the effects of the settings on `model`, and the fields to ignore.
+    /// The tree that the image shows after the effects of the settings on `model`, and the fields
+    /// to ignore.
     fn effects(settings: &Settings, model: &mut Model) -> Vec<Field> {
         settings.0.iter().filter_map(|setting| setting.effect.apply(model)).collect()
     }
@@ -353,7 +354,7 @@ impl Account<'_> {
                 setting.words.first().is_some_and(|word| taken.iter().any(|known| word == known))
             });
         }
-        let mut upper = tree::addition(&self.model, &mut Rng::new(seed));
+        let mut upper = self.model.addition(&mut Rng::new(seed));
         self.write_tree("upper", &upper)?;
         let mut source = "upper";
         if tar {
@@ -394,7 +395,7 @@ impl Account<'_> {
     }
 
     fn patch(&mut self, target: Target, settings: &Settings, seed: u64) -> Result<(), Stop> {
-        let mut next = tree::update(&self.model, &mut Rng::new(seed));
+        let mut next = self.model.update(&mut Rng::new(seed));
         self.write_tree("next", &next)?;
         let source = match target {
             Target::Directory => "next",

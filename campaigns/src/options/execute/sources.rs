@@ -1,4 +1,5 @@
-//! Creates the source of a build: a directory, archives of several forms, layers, or earlier images.
+//! Creates the source of a build: a directory, archives of several forms, layers, or earlier
+//! images.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,17 +7,14 @@ use std::fs;
 
 use anyhow::Result;
 use ferofs_tests::compare::Field;
+use ferofs_tests::model::{File, Kind, Model, Name, join, parent};
+use ferofs_tests::oci;
 use ferofs_tests::rng::Rng;
-use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use super::perform::{Account, words};
 use super::workspace::{Finding, Stop, Workspace};
-use crate::options::expected::model::{File, Kind, Model, Name, join, parent};
-use crate::options::generate::case::Choose;
 use crate::options::generate::sequence::{Packed, Source};
 use crate::options::generate::settings::Interface;
-use crate::options::generate::tree;
 
 /// The source of a build.
 pub(crate) struct Sources {
@@ -31,7 +29,8 @@ pub(crate) struct Sources {
 }
 
 impl Account<'_> {
-    /// Creates the source from the tree or from the existing image. `None` if this image cannot be a source.
+    /// Creates the source from the tree or from the existing image. `None` if this image cannot be
+    /// a source.
     pub(crate) fn sources(
         &mut self,
         interface: Interface,
@@ -111,7 +110,7 @@ impl Account<'_> {
                 sources.ignore = image.ignore;
                 sources.paths = words(&[&lower]);
                 if layers {
-                    let upper = tree::addition(&self.model, rng);
+                    let upper = self.model.addition(rng);
                     self.write_tree("upper", &upper)?;
                     self.workspace.allow("upper.erofs");
                     let block = image.block.to_string();
@@ -150,6 +149,8 @@ impl Account<'_> {
                 }
             }
         }
+        // Builds set what overlayfs requires on the directories of whiteouts.
+        sources.model.mark_origins();
         Ok(Some(sources))
     }
 
@@ -185,7 +186,7 @@ impl Account<'_> {
             }
         }
         if own && self.image.is_some() {
-            without_sockets(&mut sources.model);
+            sources.model.drop_sockets();
         } else {
             archived(&mut sources.model);
         }
@@ -236,7 +237,7 @@ impl Account<'_> {
         archived(model);
         let mut names = vec![pack(self.workspace, "layer0.tar", packed)?];
         for number in 1..=rng.pick(&[0, 1, 1, 2]) {
-            let mut upper = tree::addition(model, rng);
+            let mut upper = model.addition(rng);
             let removed: Vec<Name> = model
                 .names
                 .keys()
@@ -277,15 +278,9 @@ impl Account<'_> {
     }
 }
 
-/// Removes sockets, which a tar archive cannot contain.
-fn without_sockets(model: &mut Model) {
-    let sockets = model.list(|kind| *kind == Kind::Socket);
-    sockets.iter().for_each(|name| model.remove(name));
-}
-
 /// The tree in an archive by GNU tar: no sockets, and no hard links of devices and fifos.
 pub(crate) fn archived(model: &mut Model) {
-    without_sockets(model);
+    model.drop_sockets();
     let Model { names, files } = model;
     for number in names.values_mut() {
         if matches!(files[*number].kind, Kind::Fifo | Kind::Character(..) | Kind::Block(..)) {
@@ -333,49 +328,23 @@ pub(crate) fn pack(workspace: &mut Workspace, file: &str, packed: Packed) -> Res
     Ok(name)
 }
 
-/// Makes an image layout in the directory `oci` with one image of these layers, and an empty image for another architecture.
+/// Makes an image layout in the directory `oci` with one image of these layers, and an empty image
+/// for another architecture.
 pub(crate) fn layout(workspace: &mut Workspace, layers: &[String]) -> Result<(), Stop> {
-    workspace.directory("oci")?;
-    fs::create_dir_all(workspace.path("oci/blobs/sha256"))?;
+    let layout = oci::Layout::new(workspace.directory("oci")?)?;
     let mut listed = Vec::new();
     for layer in layers {
-        let bytes = fs::read(workspace.path(layer))?;
-        let kind = match layer.rsplit('.').next() {
-            Some("gz") => "application/vnd.oci.image.layer.v1.tar+gzip",
-            Some("zst") => "application/vnd.oci.image.layer.v1.tar+zstd",
-            _ => "application/vnd.oci.image.layer.v1.tar",
+        let packed = match layer.rsplit('.').next() {
+            Some("gz") => "+gzip",
+            Some("zst") => "+zstd",
+            _ => "",
         };
-        listed.push(blob(workspace, kind, &bytes)?);
+        let bytes = fs::read(workspace.path(layer))?;
+        listed.push(layout.add(&format!("{}{packed}", oci::LAYER), &bytes, "")?);
     }
-    let wanted = image(workspace, "s390x", &listed)?;
-    let other = image(workspace, "riscv64", &[])?;
-    let index = json!({"schemaVersion": 2, "manifests": [other, wanted]});
-    fs::write(workspace.path("oci/index.json"), index.to_string())?;
-    fs::write(workspace.path("oci/oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    let image = |machine: &str, layers: &[String]| {
+        layout.image(machine, layers, &[oci::platform(machine), oci::name(machine)].concat())
+    };
+    layout.index(&[image("riscv64", &[])?, image("s390x", &listed)?])?;
     Ok(())
-}
-
-fn image(
-    workspace: &Workspace,
-    machine: &str,
-    layers: &[serde_json::Value],
-) -> Result<serde_json::Value> {
-    let config = json!({"architecture": machine, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
-    let config =
-        blob(workspace, "application/vnd.oci.image.config.v1+json", config.to_string().as_bytes())?;
-    let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers});
-    let mut manifest = blob(
-        workspace,
-        "application/vnd.oci.image.manifest.v1+json",
-        manifest.to_string().as_bytes(),
-    )?;
-    manifest["platform"] = json!({"architecture": machine, "os": "linux"});
-    manifest["annotations"] = json!({"org.opencontainers.image.ref.name": machine});
-    Ok(manifest)
-}
-
-fn blob(workspace: &Workspace, kind: &str, bytes: &[u8]) -> Result<serde_json::Value> {
-    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    fs::write(workspace.path("oci/blobs/sha256").join(&digest), bytes)?;
-    Ok(json!({"mediaType": kind, "digest": format!("sha256:{digest}"), "size": bytes.len()}))
 }

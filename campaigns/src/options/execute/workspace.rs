@@ -111,7 +111,6 @@ impl Workspace {
         Ok(path)
     }
 
-    /// Creates a file with this content.
     pub(crate) fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
         self.allow(name);
         Ok(fs::write(self.path(name), content)?)
@@ -122,8 +121,8 @@ impl Workspace {
         self.allowed.insert(name.into());
     }
 
-    /// Runs `ferofs`, or `mkfs.erofs` where that is the first word, with standard input from `input`. A crash, a hang, a
-    /// missing error message or a leftover file is a finding.
+    /// Runs `ferofs`, or `mkfs.erofs` where that is the first word, with standard input from
+    /// `input`. A crash, a hang, a missing error message or a leftover file is a finding.
     pub(crate) fn ferofs(
         &mut self,
         words: &[OsString],

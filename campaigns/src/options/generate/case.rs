@@ -4,12 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use ferofs_tests::model::{File, Kind, Model, Name};
 use ferofs_tests::rng::Rng;
 
 use super::sequence::{self, Step};
 use super::settings::Settings;
-use super::tree;
-use crate::options::expected::model::{Kind, Model, Name};
 
 /// A case. Its text form is enough to repeat it.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +18,8 @@ pub(crate) struct Case {
     pub(crate) edits: Vec<Edit>,
 }
 
-/// An edit that leaves something out or makes it smaller. Numbers refer to the unedited case and count from 0.
+/// An edit that leaves something out or makes it smaller. Numbers refer to the unedited case and
+/// count from 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Edit {
     /// Leaves out these names of the first tree, from the first to the last.
@@ -96,7 +96,8 @@ impl FromStr for Case {
     }
 }
 
-/// The tree and the steps of a case. A step that is left out is `None`, so that the others keep their numbers.
+/// The tree and the steps of a case. A step that is left out is `None`, so that the others keep
+/// their numbers.
 pub(crate) struct Script {
     pub(crate) model: Model,
     /// The names of the first tree by number, including those that are left out.
@@ -120,7 +121,7 @@ impl Case {
 
     /// The tree and the steps.
     pub(crate) fn script(&self) -> Script {
-        let mut model = tree::random(&mut self.rng(b"tree"));
+        let mut model = Model::random(&mut self.rng(b"tree"));
         let names: Vec<Name> = model.names.keys().cloned().collect();
         let steps = sequence::random(&model, &mut self.rng(b"steps"));
         let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
@@ -166,13 +167,7 @@ impl Case {
         Script { model, names, steps, settings }
     }
 
-    fn change(
-        &self,
-        model: &mut Model,
-        names: &[Name],
-        number: usize,
-        change: impl Fn(&mut crate::options::expected::model::File),
-    ) {
+    fn change(&self, model: &mut Model, names: &[Name], number: usize, change: impl Fn(&mut File)) {
         if let Some(file) = names.get(number).and_then(|name| model.names.get(name)) {
             change(&mut model.files[*file]);
         }
@@ -187,34 +182,6 @@ pub(crate) fn settings_of(step: &mut Step) -> Option<&mut Settings> {
         | Step::Squash { settings }
         | Step::Extract { settings, .. } => Some(settings),
         Step::Rollback { .. } => None,
-    }
-}
-
-/// Adds choices to [`Rng`].
-pub(crate) trait Choose {
-    /// One of `from`, which must not be empty.
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T;
-    /// One of these words.
-    fn word(&mut self, words: &'static str) -> &'static str {
-        self.pick(&words.split(' ').collect::<Vec<_>>())
-    }
-    /// True in `percent` of 100 cases.
-    fn chance(&mut self, percent: u64) -> bool;
-    /// A number under `bound`, which must not be 0, as a length.
-    fn len(&mut self, bound: usize) -> usize;
-}
-
-impl Choose for Rng {
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.len(from.len())]
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn len(&mut self, bound: usize) -> usize {
-        self.below(bound as u64) as usize
     }
 }
 

@@ -1,10 +1,9 @@
 //! The steps of a case: build an image, then change, extract or build it again.
 
+use ferofs_tests::model::Model;
 use ferofs_tests::rng::Rng;
 
-use super::case::Choose;
 use super::settings::{self, Interface, Settings};
-use crate::options::expected::model::Model;
 
 /// One step. A seed in it selects the change of the tree that the step makes.
 #[derive(Clone, Debug)]

@@ -1,12 +1,13 @@
-//! Random settings of commands: command-line arguments, each with its effect on the tree and the files that it needs.
+//! Random settings of commands: command-line arguments, each with its effect on the tree and the
+//! files that it needs.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
+use ferofs_tests::model::Model;
 use ferofs_tests::rng::Rng;
 
-use super::case::Choose;
-use crate::options::expected::model::{Effect, Model};
+use crate::options::effect::Effect;
 
 /// A setting, which an edit can leave out separately.
 #[derive(Clone, Debug)]

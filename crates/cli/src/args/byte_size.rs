@@ -2,6 +2,8 @@
 
 #[cfg(target_os = "linux")]
 use ferofs::build::{BlockSize, PCLUSTER_MAX};
+use ferofs::byte_size::number;
+pub(crate) use ferofs::byte_size::{exact, parse};
 use indicatif::HumanBytes;
 
 /// The forms that every option for a number of bytes takes, for messages.
@@ -19,14 +21,10 @@ pub(crate) fn argument<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
 
 /// The same with at most `most` bytes.
 pub(crate) fn limited(text: &str, most: u64) -> Result<u64, String> {
-    match bytes(text) {
-        Parsed::Bytes(bytes) if bytes <= most => Ok(bytes),
-        Parsed::Bytes(_) | Parsed::TooLarge => Err(too_large(most)),
-        Parsed::Wrong => Err(WRONG.to_owned()),
-    }
+    let bytes = number(text).ok_or_else(|| WRONG.to_owned())?;
+    u64::try_from(bytes).ok().filter(|bytes| *bytes <= most).ok_or_else(|| too_large(most))
 }
 
-/// The size of a block.
 #[cfg(target_os = "linux")]
 pub(crate) fn block(text: &str) -> Result<BlockSize, String> {
     let bytes = argument(text)?;
@@ -45,63 +43,6 @@ fn too_large(most: u64) -> String {
     format!("too large: at most {}", exact(most))
 }
 
-/// Parses a number of bytes as mount(8) does: `512`, `0x200`, `1K` and `1KiB` (1024), `1KB` (1000), and so on to E. Upper and lower case mean
-/// the same. `None` also for a number that `T` cannot hold.
-pub(crate) fn parse<T: TryFrom<u64>>(text: &str) -> Option<T> {
-    match bytes(text) {
-        Parsed::Bytes(bytes) => T::try_from(bytes).ok(),
-        Parsed::TooLarge | Parsed::Wrong => None,
-    }
-}
-
-/// The meaning of a text.
-enum Parsed {
-    Bytes(u64),
-    /// A number that 64 bits cannot hold.
-    TooLarge,
-    /// Not a number of bytes.
-    Wrong,
-}
-
-fn bytes(text: &str) -> Parsed {
-    match number(text) {
-        Some(bytes) => u64::try_from(bytes).map_or(Parsed::TooLarge, Parsed::Bytes),
-        None => Parsed::Wrong,
-    }
-}
-
-/// The number, or the largest one for a number that has too many digits; `None` if `text` is not a number of bytes.
-fn number(text: &str) -> Option<u128> {
-    let saturated = |digits: &str, radix| match u128::from_str_radix(digits, radix) {
-        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => Some(u128::MAX),
-        number => number.ok(),
-    };
-    if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        return saturated(digits, 16).filter(|_| is_number);
-    }
-    let (number, unit) =
-        text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let number = saturated(number, 10)?;
-    let unit = unit.to_ascii_uppercase();
-    let Some(letter) = unit.chars().next() else { return Some(number) };
-    let power = u32::try_from("KMGTPE".find(letter)?).ok()?.checked_add(1)?;
-    let base: u128 = match unit.get(1..)? {
-        "" | "IB" => 1024,
-        "B" => 1000,
-        _ => return None,
-    };
-    Some(number.saturating_mul(base.saturating_pow(power)))
-}
-
-/// Prints `bytes` as an option takes them, with the largest unit that needs no fraction: `64K`, `1M`, `1000`.
-pub(crate) fn exact(bytes: u64) -> String {
-    let unit = ["E", "P", "T", "G", "M", "K"].into_iter().zip([60, 50, 40, 30, 20, 10]);
-    unit.into_iter()
-        .find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift))
-        .map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
-}
-
 /// Prints `bytes` with a binary unit and two decimals, as progress bars do.
 pub(crate) fn human(bytes: u64) -> String {
     HumanBytes(bytes).to_string()
@@ -110,35 +51,6 @@ pub(crate) fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_of_bytes_may_have_a_unit() {
-        assert_eq!(parse::<usize>("4096"), Some(4096));
-        assert_eq!(parse::<usize>("256K"), Some(256 << 10));
-        assert_eq!(parse::<u32>("16m"), Some(16 << 20));
-        assert_eq!(parse::<u32>("4G"), None);
-        assert_eq!(parse::<u64>("0x200"), Some(512));
-        assert_eq!((parse::<u64>("1MiB"), parse::<u64>("1mb")), (Some(1 << 20), Some(1_000_000)));
-        assert_eq!((parse::<u64>("20T"), parse::<u64>("15EiB")), (Some(20 << 40), Some(15 << 60)));
-        for wrong in [
-            "",
-            "K",
-            "1KK",
-            "-1",
-            "+1",
-            "1.5M",
-            "1 K",
-            "1iB",
-            "1KiBs",
-            "16E",
-            "0x",
-            "0x+1",
-            "1µ",
-            "99999999999G",
-        ] {
-            assert_eq!(parse::<u64>(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn a_number_that_is_too_large_is_told_from_a_wrong_one() {
@@ -155,7 +67,6 @@ mod tests {
     fn prints_numbers_with_a_unit() {
         assert_eq!(human(1023), "1023 B");
         assert_eq!(human(1536), "1.50 KiB");
-        assert_eq!([0, 1000, 64 << 10, 3 << 20].map(exact), ["0", "1000", "64K", "3M"]);
     }
 
     #[test]

@@ -7,23 +7,26 @@ use std::path::{Path, PathBuf};
 use ferofs::build::{Exclude, Patterns};
 
 use super::SOURCES;
-use crate::exit::Failure;
+use crate::exit::{Concerning, Failure};
 
 #[derive(clap::Args)]
 pub(crate) struct ExcludeArgs {
     /// Leave out what this .gitignore pattern matches
     ///
-    /// Also everything below it; may be given several times. Patterns are as in a .gitignore file at the top of the source:
-    /// `/etc/shadow` (or `./etc/shadow`) is this path, `*.o` and `cache` are names at any depth, `/build/` is only a directory,
-    /// `*` matches within one name, `**` across names, `!keep.o` is an exception
+    /// Also everything below it; may be given several times. Patterns are as in a .gitignore file
+    /// at the top of the source: `/etc/shadow` (or `./etc/shadow`) is this path, `*.o` and `cache`
+    /// are names at any depth, `/build/` is only a directory, `*` matches within one name, `**`
+    /// across names, `!keep.o` is an exception
     #[arg(help_heading = SOURCES, long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Exclude paths, relative to the source, in which this regular expression matches; may be given several times
+    /// Exclude paths, relative to the source, in which this regular expression matches; may be
+    /// given several times
     #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "REGEX", value_parser = regex)]
     exclude_regex: Vec<regex::bytes::Regex>,
 
-    /// Exclude what the patterns in this file match, one in each line, with `#` for comments; may be given several times
+    /// Exclude what the patterns in this file match, one in each line, with `#` for comments; may
+    /// be given several times
     #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
 }
@@ -52,7 +55,7 @@ impl ExcludeArgs {
         if !texts.is_empty() {
             let patterns = Patterns::new(&texts).map_err(|error| {
                 let wrong = texts.get(error.line.saturating_sub(1)).copied().unwrap_or_default();
-                Failure::about(Path::new("--exclude"), format!("{wrong}: {}", error.reason))
+                Failure::usage(Path::new("--exclude"), format!("{wrong}: {}", error.reason))
             })?;
             excludes.push(Exclude::Patterns(patterns));
         }
@@ -60,9 +63,7 @@ impl ExcludeArgs {
         for file in &self.exclude_from {
             let text = std::fs::read_to_string(file)
                 .map_err(|e| Failure::about(file, format!("read: {e}")))?;
-            excludes.push(Exclude::Patterns(
-                Patterns::parse(&text).map_err(|e| Failure::about(file, e))?,
-            ));
+            excludes.push(Exclude::Patterns(Patterns::parse(&text).concerning(file)?));
         }
         Ok(excludes)
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
+use ferofs_threads::limited_memory;
 
 #[cfg(target_os = "linux")]
 use super::other_format::with_other_format;
@@ -30,13 +31,14 @@ pub(crate) struct ImageArgs {
     #[arg(help_heading = IMAGE, long, value_name = "BYTES", default_value_t = 0, hide_default_value = true, value_parser = byte_size::argument::<u64>)]
     pub(crate) offset: u64,
 
-    /// Extra device of the image: a file or a block device. Give one for each entry of the image's device table, in the
-    /// same order
+    /// Extra device of the image: a file or a block device. Give one for each entry of the image's
+    /// device table, in the same order
     #[arg(help_heading = IMAGE, hide_short_help = true, long = "device", value_name = "FILE")]
     pub(crate) devices: Vec<PathBuf>,
 
-    /// Multiply the limits on work and memory, which follow from the size of the image, by FACTOR; 0 removes them. Without
-    /// limits, a damaged or hostile image can keep the program busy for years or use all memory
+    /// Multiply the limits on work and memory, which follow from the size of the image, by FACTOR;
+    /// 0 removes them. Without limits, a damaged or hostile image can keep the program busy for
+    /// years or use all memory
     #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "FACTOR", default_value_t = 1)]
     pub(crate) work_limit: u32,
 
@@ -54,16 +56,21 @@ impl ImageArgs {
         Self { path: name.into(), work_limit: 1, ..Self::default() }
     }
 
-    /// Opens the image.
     pub(crate) fn open(&self) -> Result<Image, Failure> {
         let mut options = OpenOptions::default();
         options.work_limit = work_limit(self.work_limit);
         self.open_with(&options)
     }
 
-    /// Opens the image with `options`.
+    /// Opens the image with `options`, and smaller caches if memory is limited.
     pub(crate) fn open_with(&self, options: &OpenOptions) -> Result<Image, Failure> {
-        self.open_patched(options, &[])
+        /// Bytes of the engine's limit from which on its caches have their usual sizes.
+        const ALL_CACHES: u64 = 32 << 20;
+        let mut options = options.clone();
+        // Threads get the rest.
+        let limit = limited_memory().map(|free| free / 4).filter(|limit| *limit < ALL_CACHES);
+        options.engine.memory_limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        self.open_patched(&options, &[])
     }
 
     /// Opens the image with `options`, and applies these patches to it in memory, in this order.
@@ -78,7 +85,7 @@ impl ImageArgs {
     /// Opens the files of the image and of these patches. Decodes nothing.
     pub(crate) fn open_files(&self, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
         if self.seal.root().is_some() && !(self.devices.is_empty() && patches.is_empty()) {
-            return Err(Failure::about(
+            return Err(Failure::usage(
                 &self.path,
                 "--roothash covers neither extra devices nor patches",
             ));
@@ -90,7 +97,7 @@ impl ImageArgs {
             return Err(Failure::about(&self.path, "is a directory: use ferofs build DIR IMAGE"));
         }
         let seal = self.seal.open(&self.path, self.offset)?;
-        let file = FileSource::open(&*self.path, self.offset).map_err(Failure::without_subject)?;
+        let file = FileSource::open(&*self.path, self.offset).without_subject()?;
         self.with_source(
             ImageSource { bytes: Arc::new(file), seal, has_end_to_check: false },
             patches,
@@ -109,7 +116,7 @@ impl ImageArgs {
         patches: &[PathBuf],
     ) -> Result<OpenFiles, Failure> {
         // Errors of `FileSource::open` name the file already.
-        let open = |path: &PathBuf| FileSource::open(path, 0).map_err(Failure::without_subject);
+        let open = |path: &PathBuf| FileSource::open(path, 0).without_subject();
         Ok(OpenFiles {
             path: self.path.to_path_buf(),
             source,
@@ -131,7 +138,8 @@ pub(crate) struct ImageSource {
     pub(crate) has_end_to_check: bool,
 }
 
-/// Open files that are not decoded yet, so that a process can drop its privileges before it decodes them.
+/// Open files that are not decoded yet, so that a process can drop its privileges before it decodes
+/// them.
 pub(crate) struct OpenFiles {
     path: PathBuf,
     source: ImageSource,
@@ -185,8 +193,8 @@ pub(crate) const fn work_limit(option: u32) -> Option<u32> {
 /// The schemes of addresses: other names are files.
 const SCHEMES: [&str; 4] = ["https://", "http://", "s3://", "oci://"];
 
-/// The name of an image as it was given, and as messages show it: the address of an image on a server may have a password.
-/// It dereferences to the name for messages.
+/// The name of an image as it was given, and as messages show it: the address of an image on a
+/// server may have a password. It dereferences to the name for messages.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct ImageName {
     /// The name as it was given, to open the image.
@@ -211,7 +219,7 @@ fn scheme(name: &Path) -> Option<&'static str> {
 fn without_secrets(given: &Path) -> PathBuf {
     let Some(scheme) = scheme(given) else { return given.to_owned() };
     #[cfg(feature = "remote")]
-    if let Ok(location) = ferofs_remote::Location::parse(&given.to_string_lossy()) {
+    if let Ok(location) = ferofs_serve::Location::parse(&given.to_string_lossy()) {
         return location.to_string().into();
     }
     // An address that cannot be used may have a password, too.

@@ -18,11 +18,15 @@ pub(super) fn with_other_format(failure: Failure, bytes: &dyn Source) -> Failure
     let is_image = bytes.size() >= IMAGE_MIN && !failure.is_no_image();
     match (!is_image).then(|| other_format(bytes)).flatten() {
         Some(text) => failure.with_hint(text),
+        None if bytes.size() < IMAGE_MIN => {
+            failure.with_hint("the file is too short to be an EROFS image")
+        }
         None => failure,
     }
 }
 
-/// The failure of a patch or a delta that cannot be used. If `path` is another kind of file, it says which.
+/// The failure of a patch or a delta that cannot be used. If `path` is another kind of file, it
+/// says which.
 pub(crate) fn unusable_update(error: ApplyError, path: &Path) -> Failure {
     let mut cause = &error;
     while let ApplyError::InFile { cause: inner, .. } = cause {
@@ -52,7 +56,7 @@ pub(crate) fn unusable_update(error: ApplyError, path: &Path) -> Failure {
 }
 
 /// What these bytes are instead of an image, and how to make an image of it.
-fn other_format(source: &dyn Source) -> Option<String> {
+pub(crate) fn other_format(source: &dyn Source) -> Option<String> {
     let mut start = vec![0; source.size().min(START) as usize];
     source.read_exact_at(0, &mut start).ok()?;
     if is_tar(&start) || is_compressed(&start) {
@@ -61,7 +65,8 @@ fn other_format(source: &dyn Source) -> Option<String> {
     KnownFormat::of(&start).map(|format| format!("this is {format}"))
 }
 
-/// Whether `start` begins a file compressed as sources of a build may be: with gzip, xz, lzip or Zstandard.
+/// Whether `start` begins a file compressed as sources of a build may be: with gzip, xz, lzip or
+/// Zstandard.
 fn is_compressed(start: &[u8]) -> bool {
     let magics: [&[u8]; 4] = [b"\x1f\x8b", b"\xfd7zXZ\0", b"LZIP", b"\x28\xb5\x2f\xfd"];
     magics.iter().any(|magic| start.starts_with(magic))

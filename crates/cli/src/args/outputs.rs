@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use ferofs::build::host::follow_links;
+use ferofs::host::follow_links;
 
 use crate::exit::Failure;
 
@@ -28,7 +28,8 @@ pub(crate) fn refuse_as_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(
     })
 }
 
-/// Whether writing `output` makes or changes a file below the directory `dir`, which has no symbolic links.
+/// Whether writing `output` makes or changes a file below the directory `dir`, which has no
+/// symbolic links.
 pub(crate) fn writes_below(output: &Path, dir: &Path) -> bool {
     real_parent(&follow_links(output)).is_some_and(|parent| parent.starts_with(dir))
 }

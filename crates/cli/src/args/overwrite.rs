@@ -1,9 +1,12 @@
-//! `--force`, and the decision what an output may replace without it: a file of the kind that the command writes, and a device without a file
-//! system.
+//! `--force`, and the decision what an output may replace without it: a file of the kind that the
+//! command writes, and a device without a file system.
+
+#[cfg(test)]
+mod tests;
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use ferofs::build::{FsConfig, KnownFormat, Labels};
@@ -63,7 +66,8 @@ impl OverwriteArgs {
         self.force
     }
 
-    /// Fails if writing `path` would replace something of another kind than `kind`, and --force is not given.
+    /// Fails if writing `path` would replace something of another kind than `kind`, and --force is
+    /// not given.
     pub(crate) fn check(self, path: &Path, kind: OutputKind) -> Result<(), Failure> {
         if path == Path::new("-") {
             let reason = "this option writes to a file, not to standard output; ./- is a file with this name";
@@ -86,12 +90,16 @@ impl OverwriteArgs {
             Err(error) => return Err(Failure::about(path, format!("stat: {error}"))),
         };
         let is_device = metadata.file_type().is_block_device();
-        // Nothing is replaced by writing into a pipe. Directories are refused when the file is created.
+        // Nothing is replaced by writing into a pipe. Directories are refused when the file is
+        // created.
         if !is_device && !metadata.is_file() {
             return Ok(());
         }
         let found = found(path, &metadata, kind);
         let found = found.map_err(|error| {
+            if Errno::from_io_error(&error) == Some(Errno::MFILE) {
+                return Failure::about(path, error);
+            }
             let reason = format!(
                 "cannot be read, so that nothing tells what would be lost ({error}): --force replaces it"
             );
@@ -114,14 +122,39 @@ impl OverwriteArgs {
     }
 }
 
-/// Opens a file that a mount writes, without waiting for a program that reads it. Writing to it does not wait either.
+/// The mode of new files that a mount writes, without the bits of the umask: others never write to
+/// them.
+pub(crate) const OUTPUT_MODE: u32 = 0o644;
+
+/// Opens a file that a mount writes, without waiting for a program that reads it. Writing to it
+/// does not wait either. In a directory that others can write to, it follows no symbolic link and
+/// takes no file of another user.
 pub(crate) fn open_without_waiting(
     options: &mut OpenOptions,
     path: &Path,
 ) -> Result<File, Failure> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = options.custom_flags(flags.bits() as i32).open(path);
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Opening the file reports errors.
+    let is_shared = std::fs::metadata(parent).is_ok_and(|parent| parent.mode() & 0o002 != 0);
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    flags.set(OFlags::NOFOLLOW, is_shared);
+    let file = options.mode(OUTPUT_MODE).custom_flags(flags.bits() as i32).open(path);
+    let is_own =
+        |file: &Metadata| !file.is_file() || file.uid() == rustix::process::geteuid().as_raw();
+    if let Ok(file) = &file
+        && is_shared
+        && !file.metadata().is_ok_and(|file| is_own(&file))
+    {
+        let reason =
+            "belongs to another user, in a directory that others can write to: choose another name";
+        return Err(Failure::about(path, reason));
+    }
     file.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::LOOP) if is_shared => Failure::about(
+            path,
+            "a symbolic link in a directory that others can write to: give the file that it names",
+        ),
         Some(Errno::NXIO) => {
             Failure::about(path, "a FIFO that no program reads, or a socket: give a regular file")
         }
@@ -241,85 +274,4 @@ fn table(file: &File) -> io::Result<Vec<u8>> {
         }
     }
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refusal(content: &[u8], kind: OutputKind) -> Option<String> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        std::fs::write(&path, content).unwrap();
-        OverwriteArgs { force: true }.check(&path, kind).unwrap();
-        let checked = OverwriteArgs { force: false }.check(&path, kind);
-        checked.err().map(|failure| failure.reason().to_string())
-    }
-
-    #[test]
-    fn files_of_the_same_kind_are_replaced() {
-        let mut image = vec![0; 8192];
-        image[1024..1028].copy_from_slice(&EROFS);
-        let far = [&b"program"[..], &[0; 4089], &image].concat();
-        let mut tar = vec![0; 1024];
-        tar[257..262].copy_from_slice(b"ustar");
-        let kinds: [(&[u8], OutputKind); 11] = [
-            (b".ie \\n(.g .ds Aq \\(aq\n", OutputKind::ManPage),
-            (&image, OutputKind::Image { offset: 0 }),
-            (&far, OutputKind::Image { offset: 4096 }),
-            (b"ferofspt...", OutputKind::Patch),
-            (&tar, OutputKind::Tar),
-            (b"\n<!DOCTYPE html>\n", OutputKind::Html),
-            (b"verity\0\0\x01", OutputKind::HashTree),
-            (b"00ff\n", OutputKind::RootHash),
-            (&[0x30, 0x82], OutputKind::Signature),
-            (b"[\n{}]", OutputKind::Json),
-            (b"/ 0 0 0755\na 1 2 0644\n", OutputKind::FsConfig),
-        ];
-        for (content, own) in kinds {
-            assert_eq!(refusal(content, own), None, "{own:?}");
-            assert_eq!(refusal(b"", own), None, "empty, {own:?}");
-            assert!(
-                refusal(&b"The thesis: of words.\n".repeat(1000), own).is_some(),
-                "text, {own:?}"
-            );
-            // An image that starts behind the file's end replaces nothing.
-            let is_behind = |kind: &OutputKind| matches!(kind, OutputKind::Image { offset } if content.len() as u64 <= *offset);
-            let others =
-                kinds.iter().filter(|(_, other)| other.name() != own.name() && !is_behind(other));
-            for (_, other) in others {
-                // containerd's file of a root hash is JSON.
-                let is_taken = matches!((own, other), (OutputKind::Json, OutputKind::RootHash));
-                assert_eq!(refusal(content, *other).is_none(), is_taken, "{own:?} as {other:?}");
-            }
-        }
-        assert!(refusal(b"x", OutputKind::Chunks).is_some());
-        // The image would start behind all that is there.
-        assert_eq!(refusal(b"text", OutputKind::Image { offset: 4096 }), None);
-    }
-
-    #[test]
-    fn a_file_is_not_called_as_standard_output_by_mistake() {
-        let check = |name: &str, kind| OverwriteArgs { force: true }.check(Path::new(name), kind);
-        check("-", OutputKind::Tar).unwrap();
-        check("./-", OutputKind::RootHash).unwrap();
-        let error = check("-", OutputKind::RootHash).unwrap_err().to_string();
-        assert!(error.starts_with("-: this option writes to a file"), "{error}");
-    }
-
-    #[test]
-    fn the_message_names_what_would_be_lost() {
-        let mut ext4 = vec![0; 4096];
-        ext4[1080..1082].copy_from_slice(b"\x53\xef");
-        let reason = refusal(&ext4, OutputKind::Image { offset: 0 }).unwrap();
-        assert!(
-            reason.contains("is an ext2, ext3 or ext4 file system, not an EROFS image"),
-            "{reason}"
-        );
-        let reason = refusal(b"text", OutputKind::Patch).unwrap();
-        assert_eq!(
-            reason,
-            "exists and is a file of another kind, not a patch: --force replaces it"
-        );
-    }
 }

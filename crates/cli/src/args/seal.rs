@@ -33,7 +33,8 @@ pub(crate) struct SealArgs {
     #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "FILE", requires = ROOT)]
     pub(crate) hash_file: Option<PathBuf>,
 
-    /// Position of the hash tree's superblock in its file, in bytes [default: after the image's last block; 0 with --hash-file]
+    /// Position of the hash tree's superblock in its file, in bytes [default: after the image's
+    /// last block; 0 with --hash-file]
     #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "BYTES", requires = ROOT, value_parser = byte_size::argument::<u64>)]
     pub(crate) hash_offset: Option<u64>,
 }
@@ -53,7 +54,6 @@ pub(crate) struct RootArgs {
 }
 
 impl RootArgs {
-    /// The root hash.
     pub(crate) fn root(&self) -> Result<Digest, Failure> {
         // The parser wants one of them.
         self.roothash
@@ -88,19 +88,19 @@ fn root_file() -> impl TypedValueParser<Value = Digest> {
 }
 
 impl SealArgs {
-    /// The root hash.
     pub(crate) fn root(&self) -> Option<Digest> {
         self.root.or(self.root_of_file)
     }
 
-    /// Opens the file with the hash tree. The image is at `image`, `offset` bytes after the start of its file.
+    /// Opens the file with the hash tree. The image is at `image`, `offset` bytes after the start
+    /// of its file.
     pub(crate) fn open(&self, image: &Path, offset: u64) -> Result<Option<OpenSeal>, Failure> {
         let Some(root) = self.root() else { return Ok(None) };
         let (path, start, position) = match &self.hash_file {
             Some(path) => (path.as_path(), 0, Some(self.hash_offset.unwrap_or(0))),
             None => (image, offset, self.hash_offset),
         };
-        let file = FileSource::open(path, start).map_err(Failure::without_subject)?;
+        let file = FileSource::open(path, start).without_subject()?;
         Ok(Some(OpenSeal { root, path: path.to_owned(), file, position }))
     }
 }

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ferofs::build::NewFile;
+use ferofs::NewFile;
 use ferofs::signature;
 
 use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
-use crate::exit::Failure;
+use crate::exit::{About, Concerning, Failure};
 
 /// The key that signs.
 #[derive(clap::Args)]
@@ -34,11 +34,10 @@ impl SignArgs {
     pub(crate) fn sign(&self, text: &str, inputs: &[&Path]) -> Result<(), Failure> {
         refuse_as_output(&self.output, &[inputs, &[&self.key, &self.cert]].concat())?;
         self.overwrite.check(&self.output, OutputKind::Signature)?;
-        let signature =
-            signature::sign(text, &self.key, &self.cert).map_err(Failure::without_subject)?;
-        let mut output = NewFile::create(&self.output).map_err(Failure::without_subject)?;
-        output.write_all(&signature).map_err(|e| Failure::about(&self.output, e))?;
-        output.finish().map_err(Failure::without_subject)
+        let signature = signature::sign(text, &self.key, &self.cert).without_subject()?;
+        let mut output = NewFile::create(&self.output).without_subject()?;
+        output.write_all(&signature).concerning(&self.output)?;
+        output.finish().without_subject()
     }
 }
 
@@ -63,6 +62,6 @@ impl RequiredSignature {
     /// Fails if a signature is asked for, and is none of `text`.
     pub(crate) fn check(&self, text: &str) -> Result<(), Failure> {
         let Some(signature) = &self.signature else { return Ok(()) };
-        signature::check(text, signature, &self.cert).map_err(Failure::without_subject)
+        signature::check(text, signature, &self.cert).without_subject()
     }
 }

@@ -7,12 +7,12 @@ use std::path::{Component, Path, PathBuf};
 use ferofs::escape::Escaped;
 use ferofs::read::names::bytes_of;
 use ferofs::read::walk::{DirectoryWalk, Step};
-use ferofs::read::{FileOffset, FileType, Hex, Image, Inode, Nid};
+use ferofs::read::{Error, FileOffset, FileType, Hex, Image, Inode, Nid};
 use sha2::{Digest, Sha256};
 
 use super::paths;
 use crate::args::image::ImageArgs;
-use crate::exit::{About, Failure, Outcome};
+use crate::exit::{About, FAILURE, Failure, Outcome};
 use crate::print::output::name as shown;
 
 /// Bytes per read. With 1 MiB, the cost of a call is negligible; more only needs more memory.
@@ -26,15 +26,16 @@ pub(crate) struct Args {
 
     /// Files or patterns ('/etc/*.conf') in the image
     ///
-    /// Symbolic links are followed. In patterns, `*`, `?` and `[...]` match within a name, as in a shell. Quote them: the shell does not see the
-    /// files of the image.
+    /// Symbolic links are followed. In patterns, `*`, `?` and `[...]` match within a name, as in a
+    /// shell. Quote them: the shell does not see the files of the image.
     #[arg(value_name = "PATH", required_unless_present = "sums")]
     pub(crate) paths: Vec<PathBuf>,
 
     /// Print SHA-256 digests, for `sha256sum -c`
     ///
-    /// Of each PATH, and of all regular files below it if it is a directory [default: /]. The names are relative to the root, so that `sha256sum
-    /// -c` finds the files in a directory to which the image was extracted.
+    /// Of each PATH, and of all regular files below it if it is a directory [default: /]. The names
+    /// are relative to the root, so that `sha256sum -c` finds the files in a directory to which the
+    /// image was extracted.
     #[arg(long)]
     pub(crate) sums: bool,
 }
@@ -77,8 +78,11 @@ impl Reader<'_> {
         let mut offset = FileOffset::new(0);
         loop {
             let read = self.image.read_at(file, offset, &mut self.buffer);
-            let len = read.map_err(|error| {
-                Failure::about(self.subject, format!("{}: {error}", Escaped::path(path)))
+            let len = read.map_err(|error| match error {
+                Error::Io { action, path: None, source } => {
+                    Failure::about(self.subject, Error::io(action, path, source))
+                }
+                error => Failure::about(self.subject, format!("{}: {error}", Escaped::path(path))),
             })?;
             if len == 0 {
                 return Ok(());
@@ -96,13 +100,15 @@ struct Sums<'a, W> {
     known: HashMap<Nid, [u8; 32]>,
     /// Standard output is a terminal: control characters in names are escaped.
     terminal: bool,
+    /// A directory or an inode could not be read.
+    is_damaged: bool,
     out: W,
 }
 
 fn print_sums(args: &Args, image: &Image, reader: Reader<'_>) -> Outcome {
     let out = BufWriter::new(io::stdout().lock());
-    let mut sums =
-        Sums { reader, known: HashMap::new(), terminal: io::stdout().is_terminal(), out };
+    let terminal = io::stdout().is_terminal();
+    let mut sums = Sums { reader, known: HashMap::new(), terminal, is_damaged: false, out };
     let root = [PathBuf::from("/")];
     let paths = if args.paths.is_empty() { &root[..] } else { args.paths.as_slice() };
     for path in paths::expand(image, &args.image.path, paths)? {
@@ -117,7 +123,7 @@ fn print_sums(args: &Args, image: &Image, reader: Reader<'_>) -> Outcome {
         }
     }
     sums.out.flush()?;
-    Ok(0)
+    Ok(if sums.is_damaged { FAILURE } else { 0 })
 }
 
 impl<W: Write> Sums<'_, W> {
@@ -127,12 +133,18 @@ impl<W: Write> Sums<'_, W> {
         while let Some(step) = walk.next() {
             let entry = match step {
                 Step::Entry(entry) => entry,
-                Step::Failed(_, error) => return Err(error).about(subject),
+                Step::Failed(below, error) => {
+                    let path = name.join(walk.path(below));
+                    paths::unless_damaged::<()>(Err(error), subject, &path, &mut self.is_damaged)?;
+                    continue;
+                }
                 Step::Enter(_) | Step::Leave(_) => continue,
             };
             let path = name.join(walk.entry_path(&entry.name));
             image.charge_path(path.as_os_str().len()).about(subject)?;
-            let inode = image.inode(entry.nid).about(subject)?;
+            let inode = image.inode(entry.nid);
+            let inode = paths::unless_damaged(inode, subject, &path, &mut self.is_damaged)?;
+            let Some(inode) = inode else { continue };
             if inode.is_dir() {
                 walk.enter(&entry.name, entry.nid);
             } else if inode.file_type() == FileType::Regular {
@@ -163,7 +175,8 @@ impl<W: Write> Sums<'_, W> {
     }
 }
 
-/// Writes a line as sha256sum(1) does: a backslash before the digest means that the name has escapes.
+/// Writes a line as sha256sum(1) does: a backslash before the digest means that the name has
+/// escapes.
 fn write_sum(out: &mut impl Write, digest: &[u8], name: &[u8], terminal: bool) -> io::Result<()> {
     let is_escaped = !terminal && name.iter().any(|byte| b"\\\n\r".contains(byte));
     write!(out, "{}{}  ", if is_escaped { "\\" } else { "" }, Hex(digest))?;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::byte_size::human;
 use crate::args::image::{ImageArgs, ImageName};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{FSCK_USAGE, Failure, Outcome};
 use crate::print::json_path;
 use crate::print::output::{OUTPUT, json_text, message, print_line};
 use crate::print::progress::Display;
@@ -23,9 +23,10 @@ const OPERATIONAL_ERROR: u8 = 8;
 
 /// Check images
 ///
-/// Checks every inode, directory, extended attribute and map, and finds bytes that two structures use. With --deep,
-/// decodes all data too. Repairs nothing. Exit codes are those of fsck(8): 0 the image is sound, 4 it is damaged, 8 it
-/// could not be read or the check stopped at a limit, 16 wrong usage. Of several images, each is checked, and the largest code counts.
+/// Checks every inode, directory, extended attribute and map, and finds bytes that two structures
+/// use. With --deep, decodes all data too. Repairs nothing. Exit codes are those of fsck(8): 0 the
+/// image is sound, 4 it is damaged, 8 it could not be read or the check stopped at a limit, 16
+/// wrong usage. Of several images, each is checked, and the largest code counts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -37,7 +38,8 @@ pub(crate) struct Args {
 
     /// Decode all data, too
     ///
-    /// EROFS has no checksums of data: changed bytes that still decode are found only with --roothash.
+    /// EROFS has no checksums of data: changed bytes that still decode are found only with
+    /// --roothash.
     #[arg(long)]
     deep: bool,
 
@@ -114,9 +116,11 @@ fn show_progress(options: &Options) -> Option<Display> {
 pub(crate) enum CheckOutcome {
     /// The check is complete.
     Complete(Box<Image>, Report),
-    /// The check stopped at an error, for example a limit; the report has the findings until then. The caller prints both.
+    /// The check stopped at an error, for example a limit; the report has the findings until then.
+    /// The caller prints both.
     Stopped(Box<Image>, Report, ferofs::Error),
-    /// The image could not be opened. The reason is printed already; these are the exit code and the reason.
+    /// The image could not be opened. The reason is printed already; these are the exit code and
+    /// the reason.
     NotOpened(u8, String),
 }
 
@@ -126,7 +130,11 @@ pub(crate) fn check_opened(opened: Result<Image, Failure>, options: &Options) ->
         Ok(opened) => opened,
         Err(failure) => {
             message!("{failure}");
-            let code = if failure.is_damage() { ERRORS_LEFT } else { OPERATIONAL_ERROR };
+            let code = match () {
+                () if failure.is_damage() => ERRORS_LEFT,
+                () if failure.is_usage() => FSCK_USAGE,
+                () => OPERATIONAL_ERROR,
+            };
             return CheckOutcome::NotOpened(code, failure.to_string());
         }
     };

@@ -6,10 +6,9 @@ use std::path::Path;
 use clap::Command;
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
+use ferofs::build::{COMPRESSORS, Features};
 
 use super::links;
-use crate::args::compression::compressor_names;
-use crate::args::features;
 use crate::exit::{Failure, Outcome};
 
 /// Write a completion script for a shell
@@ -31,7 +30,8 @@ fn names() -> PossibleValuesParser {
     PossibleValuesParser::new([FEROFS].into_iter().chain(links::NAMES))
 }
 
-/// Runs `ferofs completions`; `command` is the definition of the whole command line, and `others` are those of other names of the program.
+/// Runs `ferofs completions`; `command` is the definition of the whole command line, and `others`
+/// are those of other names of the program.
 pub(crate) fn completions(
     args: &CompletionsArgs,
     command: Command,
@@ -41,7 +41,8 @@ pub(crate) fn completions(
     let command = all.find(|command| command.get_name() == args.name);
     let command =
         command.ok_or_else(|| Failure::about(Path::new(&args.name), "has no completions"))?;
-    // The generator panics if its writer fails, for example at a broken pipe, so it writes to memory.
+    // The generator panics if its writer fails, for example at a broken pipe, so it writes to
+    // memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut with_values(command), &args.name, &mut script);
     io::stdout().write_all(&script)?;
@@ -50,13 +51,13 @@ pub(crate) fn completions(
 
 /// Gives the options with free text the values that a shell can complete.
 fn with_values(command: Command) -> Command {
-    let compressors = || compressor_names!().split(", ").chain(["none"]);
+    let compressors = || COMPRESSORS.split(", ").chain(["none"]);
     command
         .mut_args(|arg| match arg.get_id().as_str() {
             "compress" | "compress_large" | "compressor" => {
                 arg.value_parser(PossibleValuesParser::new(compressors()))
             }
-            "features" | "extended" => arg.value_parser(PossibleValuesParser::new(features::NAMES)),
+            "features" | "extended" => arg.value_parser(PossibleValuesParser::new(Features::NAMES)),
             _ => arg,
         })
         .mut_subcommands(with_values)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::Subcommand;
-use ferofs::patch::{DeltaFile, DeltaOptions, create_delta};
+use ferofs::patch::{DeltaFile, DeltaOptions, create_delta, part_file};
 use ferofs::read::Hex;
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -15,15 +15,15 @@ use crate::args::other_format::unusable_update;
 use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::signature::{RequiredSignature, SignArgs};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{OUTPUT, OutputArgs, json_text, print_line, wants_summary};
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Make an exact new image from an old one and a small delta
 ///
-/// The new image comes out byte for byte, with its hash tree, so that its signature stays valid. The old image is only read. `ferofs patch`
-/// changes an image in place instead.
+/// The new image comes out byte for byte, with its hash tree, so that its signature stays valid.
+/// The old image is only read. `ferofs patch` changes an image in place instead.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -82,8 +82,9 @@ struct CreateArgs {
 
 /// Make the new image from the old one and a delta
 ///
-/// The SHA-256 of the old image is compared before the first byte is written, that of the new image at the end, and each MiB has a digest,
-/// which is compared before it is written. The new image is written in order.
+/// The SHA-256 of the old image is compared before the first byte is written, that of the new image
+/// at the end, and each MiB has a digest, which is compared before it is written. The new image is
+/// written in order.
 #[derive(clap::Args)]
 struct ApplyArgs {
     /// The old image: a file or a device, which is only read
@@ -98,7 +99,7 @@ struct ApplyArgs {
     #[arg(value_name = "NEW")]
     new: PathBuf,
 
-    /// Keep the right bytes at the start of NEW, as an interrupted command left them
+    /// Keep the right bytes that an interrupted command left
     #[arg(long)]
     resume: bool,
 
@@ -130,8 +131,9 @@ struct ShowArgs {
 
 /// Sign a delta
 ///
-/// The signature is PKCS #7, detached, in DER, of a digest (BLAKE3) as text. It covers the digests of both images and of each MiB of the new
-/// one, the root hash, and the memory. openssl signs. The key may have a password.
+/// The signature is PKCS #7, detached, in DER, of a digest (BLAKE3) as text. It covers the digests
+/// of both images and of each MiB of the new one, the root hash, and the memory. openssl signs. The
+/// key may have a password.
 #[derive(clap::Args)]
 struct DeltaSignArgs {
     /// The delta
@@ -140,6 +142,12 @@ struct DeltaSignArgs {
 
     #[command(flatten)]
     sign: SignArgs,
+}
+
+impl Args {
+    pub(crate) const fn is_apply(&self) -> bool {
+        matches!(self.command, Command::Apply(_))
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -169,7 +177,7 @@ fn create(args: &CreateArgs) -> Outcome {
     options.run.workers = args.workers;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let made = create_delta(&args.old, &args.new, &options, &args.output);
-    let made = made.map_err(Failure::without_subject)?;
+    let made = made.without_subject()?;
     if args.json {
         let object = json!({
             "delta": made.len, "new": made.new_size, "copied": made.copied, "encoded": made.encoded,
@@ -224,10 +232,15 @@ fn apply(args: &ApplyArgs) -> Outcome {
     drop(display);
     let applied = applied.map_err(|error| {
         let failure = Failure::without_subject(error);
-        // A MiB is written when it is complete.
-        match !is_stream && done.load(Ordering::Relaxed) >= 1 << 20 {
-            true => failure.with_hint("NEW is incomplete: --resume continues there"),
-            false => failure,
+        // A MiB is written when it is complete. No part file is left if no space is.
+        match part_file(&args.new) {
+            _ if is_stream || done.load(Ordering::Relaxed) < 1 << 20 => failure,
+            None => failure.with_hint("NEW is incomplete: --resume continues there"),
+            Some(part) if part.exists() => failure.with_hint(match args.new.exists() {
+                true => "NEW is as before, and --resume continues",
+                false => "NEW does not exist yet, and --resume continues",
+            }),
+            Some(_) => failure,
         }
     })?;
     if is_stream {
@@ -243,7 +256,8 @@ fn apply(args: &ApplyArgs) -> Outcome {
 }
 
 fn show(args: &ShowArgs) -> Outcome {
-    let delta = open(&args.delta)?;
+    let mut delta = open(&args.delta)?;
+    delta.check_length().without_subject()?;
     let header = delta.delta().header();
     let root = header.seal.as_ref().map(|seal| Hex(&seal.root).to_string());
     let (old, new) = (Hex(&header.old_digest).to_string(), Hex(&header.new_digest).to_string());

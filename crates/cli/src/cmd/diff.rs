@@ -17,7 +17,7 @@ use crate::args::IMAGE;
 use crate::args::byte_size::human;
 use crate::args::image::{ImageArgs, ImageName};
 use crate::args::seal::SealArgs;
-use crate::exit::{Failure, Outcome, warn};
+use crate::exit::{About, Failure, Outcome, warn};
 use crate::print::output::{OUTPUT, json_text, message};
 use crate::print::progress::Display;
 use crate::print::shown;
@@ -28,8 +28,9 @@ const TROUBLE: u8 = 2;
 
 /// Compare images and directories
 ///
-/// Prints one line for each file that was added, removed or changed (content, mode, owner, time, extended attributes).
-/// Exit codes are those of diff(1): 0 no differences, 1 differences, 2 error.
+/// Prints one line for each file that was added, removed or changed (content, mode, owner, time,
+/// extended attributes, hard links). Exit codes are those of diff(1): 0 no differences, 1
+/// differences, 2 error.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The first tree: an image (also on a server) or a directory
@@ -48,14 +49,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// Multiply the limits on work and memory, which follow from the size of an image, by FACTOR; 0 removes them
+    /// Multiply the limits on work and memory, which follow from the size of an image, by FACTOR; 0
+    /// removes them
     #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "FACTOR", default_value_t = 1)]
     work_limit: u32,
 
     /// Verify each block that is read, against this root hash
     ///
-    /// Given twice, the first one is for the first tree, and the second one for the second; given once, it is for the only image, or the first
-    /// one.
+    /// Given twice, the first one is for the first tree, and the second one for the second; given
+    /// once, it is for the only image, or the first one.
     #[arg(help_heading = IMAGE, long, value_name = "HEX")]
     roothash: Vec<Digest>,
 
@@ -87,6 +89,7 @@ enum Aspect {
     Owner,
     Times,
     Xattrs,
+    Links,
 }
 
 #[derive(Default)]
@@ -111,7 +114,8 @@ fn compare(args: &Args) -> Outcome {
     options.owner = compares(Aspect::Owner);
     options.times = compares(Aspect::Times);
     options.xattrs = compares(Aspect::Xattrs);
-    options.select = Selection::new(&[], &args.exclude).map_err(Failure::without_subject)?;
+    options.links = compares(Aspect::Links);
+    options.select = Selection::new(&[], &args.exclude).without_subject()?;
     let [first_seal, second_seal] = args.seals()?;
     let (first, second) =
         (args.side(&args.first, first_seal)?, args.side(&args.second, second_seal)?);
@@ -145,7 +149,7 @@ fn compare(args: &Args) -> Outcome {
         if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     drop(display);
-    compared.map_err(Failure::without_subject)?;
+    compared.without_subject()?;
     written?;
     if !args.quiet {
         sums.write(args.json, &mut out)?;
@@ -274,6 +278,9 @@ fn details(changed: &Differences) -> Vec<String> {
             changed.xattrs.iter().map(|name| name.escape_ascii().to_string()).collect();
         all.push(format!("xattrs {}", names.join(" ")));
     }
+    if changed.links {
+        all.push("links".to_owned());
+    }
     all
 }
 
@@ -303,6 +310,7 @@ fn json_change(change: &Change) -> Value {
                 ("owner", changed.owner),
                 ("mtime", changed.mtime),
                 ("xattrs", !changed.xattrs.is_empty()),
+                ("links", changed.links),
             ];
             let what: Vec<_> =
                 flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect();

@@ -19,8 +19,10 @@ use crate::print::output::{OUTPUT, json_text, message, name as shown};
 
 /// Show how much space directories take in an image
 ///
-/// Prints for each directory the bytes that its content takes in the image, the bytes of the content itself, and the number of files. Data that
-/// several files share counts for each of them, a file with several names once, and metadata does not count. Exit code 1 means that a part could not be read.
+/// Prints for each directory the bytes that its content takes in the image, the bytes of the
+/// content itself, and the number of files. Data that several files share counts for each of them,
+/// a file with several names once, and metadata does not count. Exit code 1 means that a part could
+/// not be read.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct Args {
@@ -88,7 +90,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         writeln!(out, "{:>12} {:>12} {:>9}  path", "stored", "size", "files")?;
     }
     for nid in wanted {
-        // A file can have several names, and a path can lead through symbolic links: the inspection has one name of each file.
+        // A file can have several names, and a path can lead through symbolic links: the inspection
+        // has one name of each file.
         let Some(file) = inspection.files.iter().find(|file| file.nid == nid) else { continue };
         for (path, sum) in args.sums(&inspection.files, &file.path) {
             args.print(path, sum, &mut out)?;

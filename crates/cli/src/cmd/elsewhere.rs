@@ -1,4 +1,5 @@
-//! The command on other systems than Linux: it reads images. Options and output are those of Linux, as far as they are there.
+//! The command on other systems than Linux: it reads images. Options and output are those of Linux,
+//! as far as they are there.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -44,10 +45,12 @@ pub(crate) enum Command {
 
 /// Extract an image to a new directory or to a tar archive
 ///
-/// A directory gets the directories, files with their content, modification times and hard links of the image. A file that nobody may write is
-/// read-only; owners, other permissions and extended attributes are not kept. Symbolic links, devices, pipes and sockets are not made: each
-/// is reported, and the exit code is 1. So is a name that this file system takes for another one, as `A` and `a`. In names that Windows
-/// does not allow, U+F000 is added to the characters that it does not allow. A tar archive keeps everything.
+/// A directory gets the directories, files with their content, modification times and hard links of
+/// the image. A file that nobody may write is read-only; owners, other permissions and extended
+/// attributes are not kept. Symbolic links, devices, pipes and sockets are not made: each is
+/// reported, and the exit code is 1. So is a name that this file system takes for another one, as
+/// `A` and `a`. In names that Windows does not allow, U+F000 is added to the characters that it
+/// does not allow. A tar archive keeps everything.
 #[derive(clap::Args)]
 pub(crate) struct ExtractArgs {
     #[command(flatten)]
@@ -98,7 +101,8 @@ struct VerifyArgs {
     #[arg(long, value_name = "FILE")]
     hash_file: Option<PathBuf>,
 
-    /// Position of the hash tree's superblock in its file, in bytes [default: after the image's last block; 0 with --hash-file]
+    /// Position of the hash tree's superblock in its file, in bytes [default: after the image's
+    /// last block; 0 with --hash-file]
     #[arg(long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
     hash_offset: Option<u64>,
 
@@ -156,8 +160,7 @@ fn extract(args: &ExtractArgs) -> Outcome {
         }
         (None, Some(dir)) => {
             let target = if from.is_dir() { dir.clone() } else { dir.join(&name) };
-            extract_portable(&image, &from, &target, &options, &print_error)
-                .map_err(Failure::without_subject)?
+            extract_portable(&image, &from, &target, &options, &print_error).without_subject()?
         }
         // The parser refuses it.
         (None, None) => return Ok(FAILURE),
@@ -192,7 +195,8 @@ fn to_archive(
         created.map_err(|e| Failure::without_subject(Error::io("create", archive, e)))?;
     let written = write(&mut file).map_err(failed);
     if written.is_err() {
-        // A part of an archive must not pass for one. If it cannot be removed, the message about the failure is there.
+        // A part of an archive must not pass for one. If it cannot be removed, the message about
+        // the failure is there.
         drop(file);
         let _ = std::fs::remove_file(archive);
     }
@@ -201,7 +205,7 @@ fn to_archive(
 
 fn verify(args: &VerifyArgs) -> Outcome {
     args.shown.apply();
-    let open = |path: &Path| FileSource::open(path, 0).map_err(Failure::without_subject);
+    let open = |path: &Path| FileSource::open(path, 0).without_subject();
     let path = args.hash_file.as_deref().unwrap_or(&args.image);
     let (image, file) = (open(&args.image)?, open(path)?);
     let position = match (args.hash_offset, &args.hash_file) {

@@ -1,4 +1,5 @@
-//! `ferofs extract`: writes the tree of an image to a directory or a tar archive, and its metadata to files.
+//! `ferofs extract`: writes the tree of an image to a directory or a tar archive, and its metadata
+//! to files.
 
 mod metadata_file;
 
@@ -14,6 +15,7 @@ use ferofs::read::{Image, Inode, Nid};
 use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
 
+use super::paths;
 use crate::args::image::ImageArgs;
 use crate::args::outputs::{refuse_as_outputs, writes_below};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
@@ -25,8 +27,8 @@ use ferofs::escape::Escaped;
 
 /// Extract an image to a directory or to a tar archive
 ///
-/// Nothing is written outside the directory. If a file fails, the program reports it, continues with the other files,
-/// and ends with exit code 1.
+/// Nothing is written outside the directory. If a file fails, the program reports it, continues
+/// with the other files, and ends with exit code 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -38,7 +40,8 @@ pub(crate) struct Args {
 
     /// Files or patterns to extract ('/etc/*.conf')
     ///
-    /// As --include: quote patterns, because the shell does not see the files of the image.
+    /// As --include: quote patterns, because the shell does not see the files of the image. A file
+    /// that has exactly this name is taken instead of what the pattern matches.
     #[arg(value_name = "PATTERN")]
     patterns: Vec<String>,
 
@@ -48,8 +51,9 @@ pub(crate) struct Args {
 
     /// Also write the metadata of all files to FILE; `-` is standard output
     ///
-    /// May be given several times. If the name of FILE, without its extension, ends in fs_config or filesystem_config, it gets Android's fs_config
-    /// form; if it ends in file_contexts, Android's file_contexts form; otherwise JSON.
+    /// May be given several times. If the name of FILE, without its extension, ends in fs_config or
+    /// filesystem_config, it gets Android's fs_config form; if it ends in file_contexts, Android's
+    /// file_contexts form; otherwise JSON.
     #[arg(long, value_name = "FILE")]
     metadata: Vec<PathBuf>,
 
@@ -121,8 +125,10 @@ pub(crate) struct FromArgs {
 struct SelectArgs {
     /// Extract only what this pattern matches
     ///
-    /// And everything below it; may be given several times. Patterns are as in a .gitignore file at the start of the extraction: `/etc/passwd` (or `./etc/passwd`) is this path, `*.so` and `doc` are names at any depth, `/usr/lib/` is
-    /// only a directory, `*` matches within one name, `**` across names
+    /// And everything below it; may be given several times. Patterns are as in a .gitignore file at
+    /// the start of the extraction: `/etc/passwd` (or `./etc/passwd`) is this path, `*.so` and
+    /// `doc` are names at any depth, `/usr/lib/` is only a directory, `*` matches within one name,
+    /// `**` across names
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
 
@@ -137,9 +143,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
     let mut options = Options::default();
     options.workers = args.workers;
-    let include = [&args.select.include[..], &args.patterns].concat();
-    options.select =
-        Selection::new(&include, &args.select.exclude).map_err(Failure::without_subject)?;
     options.existing = match (args.overwrite, args.skip_existing) {
         (true, _) => Existing::Replace,
         (_, true) => Existing::SkipSame,
@@ -150,7 +153,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.xattrs = !args.no_xattrs;
     if args.dir.as_deref() == Some(Path::new("-")) {
         let reason = "a directory cannot be written to standard output; write an archive: --tar - (./- is a directory named -)";
-        return Err(Failure::about(Path::new("-"), reason));
+        return Err(Failure::usage(Path::new("-"), reason));
     }
     let outputs: Vec<&Path> = args.tar.iter().chain(&args.metadata).map(PathBuf::as_path).collect();
     refuse_as_outputs(&outputs, &[&args.image.path])?;
@@ -162,6 +165,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let image = args.image.open()?;
     let name = &args.image.path;
     let from = args.from.find(&image).about(name)?;
+    let named = paths::patterns(&image, &from, &args.patterns);
+    let include = [&named[..], &paths::patterns(&image, &from, &args.select.include)].concat();
+    let exclude = paths::patterns(&image, &from, &args.select.exclude);
+    options.select = Selection::new(&include, &exclude).without_subject()?;
     let mut code = 0;
     for file in &args.metadata {
         let print_error = |path: &Path, error: &Error| print_error(name, path, error);
@@ -187,7 +194,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     warn_of_unused(&options)?;
     // A file that is named must exist, as for `ls`, `cat` and tar(1).
     let unused = options.select.unused();
-    let is_missing = args.patterns.iter().any(|pattern| unused.contains(pattern));
+    let is_missing = named.iter().any(|pattern| unused.contains(pattern));
     Ok(if is_missing { code.max(FAILURE) } else { code })
 }
 
@@ -249,22 +256,24 @@ fn execute_tar(
         })
     };
     let summary = if to_stdout {
-        // Not `Stdout`, which takes a lock and searches for line ends: the writes are large already.
+        // Not `Stdout`, which takes a lock and searches for line ends: the writes are large
+        // already.
         write(&mut File::from(std::io::stdout().as_fd().try_clone_to_owned()?))?
     } else {
-        let mut out = NewFile::create(archive).map_err(Failure::without_subject)?;
+        let mut out = NewFile::create(archive).without_subject()?;
         let summary = write(&mut out)?;
         if is_strict() {
             // Before the archive gets its name.
             warn_of_unused(options)?;
         }
-        out.finish().map_err(Failure::without_subject)?;
+        out.finish().without_subject()?;
         summary
     };
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
 
-/// Extracts `from` to `target`. Shows progress if standard error is a terminal, and a summary if standard output is one, unless options say otherwise.
+/// Extracts `from` to `target`. Shows progress if standard error is a terminal, and a summary if
+/// standard output is one, unless options say otherwise.
 pub(crate) fn execute(
     name: &Path,
     image: &Image,

@@ -22,19 +22,20 @@ use crate::args::image::ImageName;
 use crate::args::outputs::refuse_as_output;
 #[cfg(target_os = "linux")]
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
-use crate::exit::{About, Failure, Outcome};
+use crate::exit::{About, Concerning, Failure, Outcome};
 use crate::print::output::{OUTPUT, json_text, message};
 use crate::print::{json_path, shown};
 use ferofs::escape::Escaped;
 
-/// Inodes and files that `--block` lists at most. More are left out: with deduplication, a block can have as many owners
-/// as the image has files.
+/// Inodes and files that `--block` lists at most. More are left out: with deduplication, a block
+/// can have as many owners as the image has files.
 const MAX_OWNERS: usize = 1000;
 
 /// Show the contents and the layout of an image
 ///
-/// Prints the superblock, features and totals, the compression by file type and extension, the largest files, the bytes
-/// that deduplication and fragments save, and a map of the blocks. Exit code 1 means that a part could not be read.
+/// Prints the superblock, features and totals, the compression by file type and extension, the
+/// largest files, the bytes that deduplication and fragments save, and a map of the blocks. Exit
+/// code 1 means that a part could not be read.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -111,9 +112,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 out.flush()?;
                 return Ok(code);
             }
-            let mut file = NewFile::create(target).map_err(Failure::without_subject)?;
-            file.write_all(page.as_ref()).map_err(|error| Failure::about(target, error))?;
-            file.finish().map_err(Failure::without_subject)?;
+            let mut file = NewFile::create(target).without_subject()?;
+            file.write_all(page.as_ref()).concerning(target)?;
+            file.finish().without_subject()?;
             return Ok(code);
         } else if args.compare.is_some() {
             compare::write(report::size(image.superblock()), &comparison, &mut out)?;
@@ -131,7 +132,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(0)
 }
 
-/// The comparison of image `new` with the image called `name`, and the exit code, which is at least `code`.
+/// The comparison of image `new` with the image called `name`, and the exit code, which is at least
+/// `code`.
 #[cfg(target_os = "linux")]
 fn compared(
     args: &Args,

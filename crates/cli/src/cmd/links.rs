@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Concerning, Outcome};
 use crate::print::output::name as shown;
 
 /// The names of the programs of erofs-utils that this program replaces.
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let program = std::env::current_exe()?;
-    std::fs::create_dir_all(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    std::fs::create_dir_all(&args.dir).concerning(&args.dir)?;
     for name in NAMES {
         let link = args.dir.join(name);
         let created = symlink(&program, &link).or_else(|error| match error.kind() {
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             }
             _ => Err(error),
         });
-        created.map_err(|e| Failure::about(&link, e))?;
+        created.concerning(&link)?;
         io::stdout().write_all(&shown(link.as_os_str().as_bytes(), io::stdout().is_terminal()))?;
         writeln!(io::stdout())?;
     }

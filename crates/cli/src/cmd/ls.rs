@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use ferofs::inspect::type_name;
 use ferofs::read::names::bytes_of;
 use ferofs::read::walk::{DirectoryWalk, Step};
-use ferofs::read::{FileType, Hex, Image, Inode, Place};
+use ferofs::read::{Error, FileType, Hex, Image, Inode, Place};
 use serde_json::json;
 
 use super::paths;
 use crate::args::HelpArgs;
 use crate::args::byte_size::human;
 use crate::args::image::ImageArgs;
-use crate::exit::{About, Failure, Outcome};
+use crate::exit::{About, FAILURE, Failure, Outcome};
 use crate::print::output::{OUTPUT, json_text, name as shown};
 
 /// List the files of an image
 ///
-/// On a terminal, control characters in names are printed as `\xNN`. If standard output is not a terminal, names are
-/// printed unchanged.
+/// On a terminal, control characters in names are printed as `\xNN`. If standard output is not a
+/// terminal, names are printed unchanged.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct Args {
@@ -28,7 +28,8 @@ pub(crate) struct Args {
 
     /// Files, directories or patterns ('/usr/*.so')
     ///
-    /// In patterns, `*`, `?` and `[...]` match within a name, as in a shell. Quote them: the shell does not see the files of the image.
+    /// In patterns, `*`, `?` and `[...]` match within a name, as in a shell. Quote them: the shell
+    /// does not see the files of the image.
     #[arg(value_name = "PATH", default_value = "/")]
     paths: Vec<PathBuf>,
 
@@ -88,18 +89,20 @@ pub(crate) fn run(args: &Args) -> Outcome {
         } else {
             path.as_os_str()
         };
-        listing.entry(Path::new(name), &inode, &mut out)?;
+        let target = listing.target(&inode).about(&args.image.path)?;
+        listing.entry(Path::new(name), &inode, target.as_deref(), &mut out)?;
     }
+    let mut is_damaged = false;
     for (number, (path, inode)) in directories.iter().enumerate() {
         let mut above = Path::new("");
         if paths.len() > 1 {
             above = path;
             listing.heading(path, number == 0 && directories.len() == paths.len(), &mut out)?;
         }
-        listing.directory(inode, above, &mut out)?;
+        is_damaged |= listing.directory(inode, path, above, &mut out)?;
     }
     out.flush()?;
-    Ok(0)
+    Ok(if is_damaged { FAILURE } else { 0 })
 }
 
 struct Listing<'a> {
@@ -110,7 +113,8 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Writes the name of a directory above its entries, as ls(1) does for several directories. JSON has the paths in its objects.
+    /// Writes the name of a directory above its entries, as ls(1) does for several directories.
+    /// JSON has the paths in its objects.
     fn heading(&self, path: &Path, is_first: bool, out: &mut impl Write) -> Result<(), Failure> {
         if self.args.json {
             return Ok(());
@@ -123,14 +127,32 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Writes the entries of `dir`; in JSON, with the path `above` before their names.
-    fn directory(&self, dir: &Inode, above: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    /// Writes the entries of `dir`, which is at `start`; in JSON, with the path `above` before
+    /// their names. Returns whether some are damaged.
+    fn directory(
+        &self,
+        dir: &Inode,
+        start: &Path,
+        above: &Path,
+        out: &mut impl Write,
+    ) -> Result<bool, Failure> {
+        let start = start.strip_prefix("/").unwrap_or(start);
+        let mut is_damaged = false;
         let needs_inode = self.args.long || self.args.json || self.args.recursive;
         let mut walk = DirectoryWalk::new(self.image, dir.nid());
         while let Some(step) = walk.next() {
             let entry = match step {
                 Step::Entry(entry) => entry,
-                Step::Failed(_, error) => return Err(error).about(self.subject()),
+                Step::Failed(below, error) => {
+                    let path = start.join(walk.path(below));
+                    paths::unless_damaged::<()>(
+                        Err(error),
+                        self.subject(),
+                        &path,
+                        &mut is_damaged,
+                    )?;
+                    continue;
+                }
                 Step::Enter(_) | Step::Leave(_) => continue,
             };
             let path = walk.entry_path(&entry.name);
@@ -139,30 +161,46 @@ impl Listing<'_> {
                 self.write_name(&path, out)?;
                 continue;
             }
-            let inode = self.image.inode(entry.nid).about(self.subject())?;
+            let inode = self.image.inode(entry.nid);
+            let file = inode.and_then(|inode| Ok((self.target(&inode)?, inode)));
+            let file =
+                paths::unless_damaged(file, self.subject(), &start.join(&path), &mut is_damaged)?;
+            let Some((target, inode)) = file else { continue };
             let is_apart = self.args.json && !above.as_os_str().is_empty();
-            self.entry(&if is_apart { above.join(&path) } else { path }, &inode, out)?;
+            self.entry(
+                &if is_apart { above.join(&path) } else { path },
+                &inode,
+                target.as_deref(),
+                out,
+            )?;
             if self.args.recursive && inode.is_dir() {
                 // A directory that a hostile image links in a loop is listed once.
                 walk.enter(&entry.name, entry.nid);
             }
         }
-        Ok(())
+        Ok(is_damaged)
     }
 
     fn subject(&self) -> &Path {
         &self.args.image.path
     }
 
-    fn entry(&self, name: &Path, inode: &Inode, out: &mut impl Write) -> Result<(), Failure> {
-        let target = match inode.file_type() {
-            FileType::Symlink => Some(self.image.read_link(inode).about(self.subject())?),
-            _ => None,
-        };
+    /// The target of a symbolic link.
+    fn target(&self, inode: &Inode) -> Result<Option<Vec<u8>>, Error> {
+        (inode.file_type() == FileType::Symlink).then(|| self.image.read_link(inode)).transpose()
+    }
+
+    fn entry(
+        &self,
+        name: &Path,
+        inode: &Inode,
+        target: Option<&[u8]>,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
         if self.args.json {
-            writeln!(out, "{}", json_text(&json_entry(name, inode, target.as_deref())))?;
+            writeln!(out, "{}", json_text(&json_entry(name, inode, target)))?;
         } else if self.args.long {
-            self.long_entry(name, inode, target.as_deref(), out)?;
+            self.long_entry(name, inode, target, out)?;
         } else {
             self.write_name(name, out)?;
         }

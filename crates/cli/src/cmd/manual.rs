@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use ferofs::build::NewFile;
+use ferofs::NewFile;
 
 use super::examples;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{About, Concerning, Failure, Outcome};
 
 /// Write manual pages to a directory
 ///
@@ -30,11 +30,11 @@ const SOURCE: &str = concat!("ferofs ", env!("CARGO_PKG_VERSION"));
 /// Pages and their files.
 type Pages = Vec<(PathBuf, Vec<u8>)>;
 
-/// Runs `ferofs man`; `command` is the definition of the whole command line, and `others` are those of other names of the program, with the
-/// sections of their pages.
+/// Runs `ferofs man`; `command` is the definition of the whole command line, and `others` are those
+/// of other names of the program, with the sections of their pages.
 pub(crate) fn man(args: &ManArgs, mut command: Command, others: Vec<(Command, &str)>) -> Outcome {
     command.build();
-    std::fs::create_dir_all(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    std::fs::create_dir_all(&args.dir).concerning(&args.dir)?;
     let mut pages = Pages::new();
     add_pages(&mut pages, args, "ferofs", &command)?;
     for (mut command, section) in others {
@@ -53,14 +53,15 @@ pub(crate) fn man(args: &ManArgs, mut command: Command, others: Vec<(Command, &s
         args.overwrite.check(path, OutputKind::ManPage)?;
     }
     for (path, page) in pages {
-        let mut file = NewFile::create(&path).map_err(Failure::without_subject)?;
-        file.write_all(&page).map_err(|e| Failure::about(&path, e))?;
-        file.finish().map_err(Failure::without_subject)?;
+        let mut file = NewFile::create(&path).without_subject()?;
+        file.write_all(&page).concerning(&path)?;
+        file.finish().without_subject()?;
     }
     Ok(0)
 }
 
-/// Adds the page `name` of `command`, and those of its subcommands: `ferofs-patch-create` is the page of `ferofs patch create`.
+/// Adds the page `name` of `command`, and those of its subcommands: `ferofs-patch-create` is the
+/// page of `ferofs patch create`.
 fn add_pages(
     pages: &mut Pages,
     args: &ManArgs,

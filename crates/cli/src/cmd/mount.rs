@@ -1,7 +1,7 @@
 //! `ferofs mount` and `ferofs umount`.
 //!
-//! Without `-f` the command starts itself again as the FUSE daemon, in a new session. The daemon writes a line to its
-//! standard output when it has mounted; then the command returns.
+//! Without `-f` the command starts itself again as the FUSE daemon, in a new session. The daemon
+//! writes a line to its standard output when it has mounted; then the command returns.
 
 pub(crate) mod args;
 pub(crate) mod daemon;
@@ -12,6 +12,7 @@ mod loop_device;
 pub(crate) mod memory;
 pub(crate) mod mount_table;
 pub(crate) mod options;
+mod passed_device;
 pub(crate) mod remount;
 pub(crate) mod stats;
 mod umount;
@@ -31,7 +32,7 @@ use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::dm_verity::VerityDevice;
 use crate::cmd::mount::kernel::Request;
 use crate::cmd::mount::options::SortedOptions;
-use crate::exit::{FAILURE, Failure, Outcome, warn};
+use crate::exit::{Concerning, FAILURE, Failure, Outcome, warn};
 use crate::print::output::{is_strict, message};
 use ferofs::escape::Escaped;
 
@@ -46,20 +47,27 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if options.remount {
         return remount::remount(args, &options);
     }
-    // Reports missing files before anything is mounted. Does not decode the image: this process is not confined.
+    // Reports missing files before anything is mounted. Does not decode the image: this process is
+    // not confined.
     drop(args.image.open_files(&args.patches)?);
     if args.helper.fake {
         return Ok(0);
     }
     written_files::check(args)?;
-    // mount(8) gives `rw` to its helpers unless `ro` is given.
-    if !args.helper.is_helper && !is_daemon() && options.asks_to_write {
+    // mount(8) gives `rw` to its helpers unless `ro` is given, and mount.fuse(8) to erofsfuse.
+    if !args.helper.is_helper && args.subtype == FEROFS && !is_daemon() && options.asks_to_write {
         let text = "rw has no effect: EROFS is read-only; overlayfs over the mount takes changes";
         warn(format_args!("{}: {text}", Escaped::path(&args.image.path)))?;
     }
     let patched = !args.patches.is_empty();
     let sealed = args.image.seal.root().is_some();
-    let fuse = args.fuse || args.foreground || is_daemon() || patched || args.memory.needs_fuse();
+    let is_passed = passed_device::number(&args.dir).is_some();
+    let fuse = args.fuse
+        || args.foreground
+        || is_daemon()
+        || patched
+        || args.memory.needs_fuse()
+        || is_passed;
     let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
@@ -113,6 +121,7 @@ fn mount_with_kernel(args: &Args, options: &SortedOptions) -> Result<&'static st
     let image = &args.image.path;
     let verity = VerityDevice::open(image, args.image.offset, &args.image.seal)?;
     let device = verity.as_ref().map(VerityDevice::path);
+    let dir = umount::absolute(&args.dir).concerning(&args.dir)?;
     let request = Request {
         image: device.as_deref().unwrap_or(image),
         offset: args.image.offset,
@@ -121,21 +130,21 @@ fn mount_with_kernel(args: &Args, options: &SortedOptions) -> Result<&'static st
         options: &options.passed,
         force_loop: options.force_loop,
         sloppy: args.helper.sloppy,
-        dir: &args.dir,
+        dir: &dir,
     };
-    kernel::mount(&request).map_err(|error| Failure::about(image, error))
+    kernel::mount(&request).concerning(image)
 }
 
 /// Mounts again on `dir` what has lost its daemon, with the same arguments.
 pub(crate) fn reattach(dir: &Path) -> Outcome {
     let fail = |reason: &str| Err(Failure::about(dir, reason));
-    if std::fs::symlink_metadata(dir).is_ok_and(|metadata| !metadata.is_dir()) {
+    if umount::is_directory(dir).is_ok_and(|is_directory| !is_directory) {
         return fail("not a directory; ferofs has no NBD devices");
     }
-    if !ferofs_fuse::has_no_daemon(dir) {
+    let absolute = umount::absolute(dir).concerning(dir)?;
+    if !ferofs_fuse::has_no_daemon(&absolute) {
         return fail("no mount that has lost its daemon");
     }
-    let absolute = umount::absolute(dir)?;
     let Some(record) = Record::take(&absolute) else {
         return fail("nothing is known of how it was mounted; ferofs umount removes it");
     };
@@ -145,6 +154,6 @@ pub(crate) fn reattach(dir: &Path) -> Outcome {
     }
     let mut again = hidden::with(&record.args, ["mount".as_ref(), absolute.as_os_str()])?;
     let status = again.envs(record.variables).current_dir(&record.current).status();
-    let status = status.map_err(|e| Failure::about(&record.current, e))?;
+    let status = status.concerning(&record.current)?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILURE))
 }

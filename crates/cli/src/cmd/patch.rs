@@ -20,8 +20,8 @@ use self::args::{EncodingArgs, TrailingArgs};
 use crate::args::outputs::{is_same_file, refuse_as_output};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::signature::SignArgs;
-use crate::cmd::build::source_date_epoch;
 use crate::cmd::verity::sidecar::warn_of_seal;
+use crate::cmd::write::source_date_epoch;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{OUTPUT, OutputArgs, wants_summary};
 use crate::print::output::{is_strict, json_text, message, print_line};
@@ -29,7 +29,8 @@ use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Update images in place with patches, and go back
 ///
-/// A patch is small: it has what is new. The history of an image stays in it, until `ferofs patch squash` writes an image without it.
+/// A patch is small: it has what is new. The history of an image stays in it, until `ferofs patch
+/// squash` writes an image without it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -67,7 +68,8 @@ struct ShowArgs {
 
 /// Sign a patch
 ///
-/// The signature is PKCS #7, detached, in DER, of the patch's digest (BLAKE3) as text. openssl signs. The key may have a password.
+/// The signature is PKCS #7, detached, in DER, of the patch's digest (BLAKE3) as text. openssl
+/// signs. The key may have a password.
 #[derive(clap::Args)]
 struct PatchSignArgs {
     /// The patch
@@ -99,7 +101,8 @@ struct RollbackArgs {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// Number of the state, as `ferofs patch log` prints it [default: the state before the current one]
+    /// Number of the state, as `ferofs patch log` prints it [default: the state before the current
+    /// one]
     #[arg(long, value_name = "N")]
     to: Option<u64>,
 
@@ -112,8 +115,8 @@ struct RollbackArgs {
 
 /// Restore a damaged superblock from the history, and remove the remains of an interrupted change
 ///
-/// This works for images that were patched or whose first patch was interrupted. Other images have no copy of their
-/// superblock.
+/// This works for images that were patched or whose first patch was interrupted. Other images have
+/// no copy of their superblock.
 #[derive(clap::Args)]
 struct RepairArgs {
     /// The image: a file or a block device
@@ -123,8 +126,8 @@ struct RepairArgs {
 
 /// Write a new image with the current tree of an image, without its history
 ///
-/// With --in-place, the new image replaces the file. It is built beside the old one, compared with it and synced first, so the old one stays
-/// if anything fails. This needs space for both.
+/// With --in-place, the new image replaces the file. It is built beside the old one, compared with
+/// it and synced first, so the old one stays if anything fails. This needs space for both.
 #[derive(clap::Args)]
 struct SquashArgs {
     /// The image
@@ -135,7 +138,8 @@ struct SquashArgs {
     #[arg(value_name = "OUT", required_unless_present = "in_place")]
     out: Option<PathBuf>,
 
-    /// Put the new image in the place of IMAGE, which is a regular file, with its owner, group and permissions
+    /// Put the new image in the place of IMAGE, which is a regular file, with its owner, group and
+    /// permissions
     #[arg(long, conflicts_with = "out")]
     in_place: bool,
 
@@ -180,7 +184,7 @@ fn run_sign(args: &PatchSignArgs) -> Outcome {
 }
 
 fn run_log(args: &LogArgs) -> Outcome {
-    let source = FileSource::open(&args.image, 0).map_err(Failure::without_subject)?;
+    let source = FileSource::open(&args.image, 0).without_subject()?;
     let states = log(&source).about(&args.image)?;
     let text =
         if args.json { json_text(&show::log_json(&states)) } else { show::log_text(&states) };

@@ -1,4 +1,5 @@
-//! Paths in an image with patterns, such as `/usr/lib/*.so`. The shell cannot expand them, because it does not see the files.
+//! Paths in an image with patterns, such as `/usr/lib/*.so`. The shell cannot expand them, because
+//! it does not see the files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,12 +7,14 @@ use std::path::{Component, Path, PathBuf};
 
 use ferofs::build::{Patterns, UsedPatterns};
 use ferofs::escape::Escaped;
-use ferofs::read::{Error, Image};
+use ferofs::read::{Error, Image, Inode};
 
 use crate::exit::{About, Failure};
+use crate::print::output::message;
+use crate::print::shown;
 
-/// `paths`, with what the patterns match instead of them, in the order of names. Paths without a pattern need not exist. Messages are about
-/// `subject`, the image.
+/// `paths`, with what the patterns match instead of them, in the order of names. Paths without a
+/// pattern need not exist. Messages are about `subject`, the image.
 ///
 /// # Errors
 /// A pattern matches nothing or is broken, or a directory cannot be read.
@@ -35,6 +38,48 @@ pub(super) fn expand(
         all.extend(found);
     }
     Ok(all)
+}
+
+/// `patterns` for [`Selection`](ferofs::extract::Selection), with the names that exist below
+/// `start` exactly so taken as they are: as for [`expand`].
+pub(super) fn patterns(image: &Image, start: &Inode, patterns: &[String]) -> Vec<String> {
+    let exists = |path: &str| {
+        let mut names = path.split('/').filter(|name| !matches!(*name, "" | "."));
+        let found = names.try_fold(start.clone(), |dir, name| {
+            let entry = image.lookup(&dir, name.as_bytes()).ok()??;
+            image.inode(entry.nid).ok()
+        });
+        found.is_some()
+    };
+    let exactly = |pattern: &String| match exists(pattern) {
+        true => Patterns::exactly(pattern),
+        false => pattern.clone(),
+    };
+    patterns.iter().map(exactly).collect()
+}
+
+/// The value of `result`. `None` if the image is damaged at `path`: this prints the damage and sets
+/// `is_damaged`, so that the caller can go on with other files.
+///
+/// # Errors
+/// The walk ends: it was interrupted, or a limit is reached.
+pub(super) fn unless_damaged<T>(
+    result: Result<T, Error>,
+    subject: &Path,
+    path: &Path,
+    is_damaged: &mut bool,
+) -> Result<Option<T>, Failure> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.ends_all() => Err(error).about(subject),
+        Err(error) => {
+            // Without a slash at the end, as `join` leaves it after an empty path.
+            let path: PathBuf = path.components().collect();
+            message!("{}: {}: {error}", Escaped::path(subject), shown(&path));
+            *is_damaged = true;
+            Ok(None)
+        }
+    }
 }
 
 fn has_pattern(name: &OsStr) -> bool {
@@ -69,7 +114,8 @@ fn matches(image: &Image, subject: &Path, path: &Path) -> Result<Vec<PathBuf>, F
     Ok(found)
 }
 
-/// Adds the entries of `dir` that `patterns` match, as in a shell: those with a leading dot only if `with_dot`. What is no directory has none.
+/// Adds the entries of `dir` that `patterns` match, as in a shell: those with a leading dot only if
+/// `with_dot`. What is no directory has none.
 fn list(
     image: &Image,
     dir: &Path,

@@ -1,4 +1,8 @@
-//! What an error suggests for words of other tools: options of squashfs-tools, erofs-utils, tar and DwarFS, and names that a command has elsewhere.
+//! What an error suggests for words of other tools: options of squashfs-tools, erofs-utils, tar and
+//! DwarFS, and names that a command has elsewhere.
+
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -132,8 +136,9 @@ const OPTIONS: [(&str, &str, &str); 38] = [
     ),
 ];
 
-/// Commands, options of mksquashfs and unsquashfs with one dash and several letters, and what does the same. The parser would take such a word for
-/// several options, and the last letters for a value.
+/// Commands, options of mksquashfs and unsquashfs with one dash and several letters, and what does
+/// the same. The parser would take such a word for several options, and the last letters for a
+/// value.
 const LONG_OPTIONS: [(&str, &str, &str); 32] = [
     (
         "build",
@@ -204,7 +209,8 @@ const WITHOUT_COUNTERPART: &str = "-noI -noId -noX -noInodeCompression -noIdTabl
     -xattrs-include -exit-on-error -force-file-mode -force-dir-mode -exports -no-exports -recover -recovery-path -no-recovery -fix -mem \
     -mem-percent -mem-default -single-reader -small-readers -block-readers -overcommit -throttle -limit -Xbcj -Xdict-size";
 
-/// The error of a word that is an option of mksquashfs or unsquashfs, with what does the same. `program` is the definition of the command line.
+/// The error of a word that is an option of mksquashfs or unsquashfs, with what does the same.
+/// `program` is the definition of the command line.
 pub(crate) fn option_of_squashfs_tools(
     program: &clap::Command,
     args: &[OsString],
@@ -233,7 +239,8 @@ fn long_option(command: &str, word: &str) -> Option<&'static str> {
     })
 }
 
-/// The error of a command line, with suggestions for words of other tools, and none for commands that only ferofs itself calls.
+/// The error of a command line, with suggestions for words of other tools, and none for commands
+/// that only ferofs itself calls.
 pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Error {
     // What -h stands for in `ls` and `du`.
     if matches!(error.get(ContextKind::SuggestedArg), Some(ContextValue::String(name)) if name == "--short-help")
@@ -280,6 +287,13 @@ fn tip(error: &clap::Error, command: &str, args: &[OsString]) -> Option<&'static
             })
         }
         ErrorKind::ValueValidation
+            if word == "[ROOTHASH]"
+                && args.get(2).is_some_and(|verb| verb == "verify")
+                && args.iter().any(is_root_hash) =>
+        {
+            Some("the root hash comes last: ferofs verity verify IMAGE ROOTHASH")
+        }
+        ErrorKind::ValueValidation
             if word.to_lowercase().contains("roothash") && !word.contains("file") =>
         {
             Some("`--roothash-file FILE` takes the root hash of a file")
@@ -302,8 +316,8 @@ fn tip(error: &clap::Error, command: &str, args: &[OsString]) -> Option<&'static
     }
 }
 
-/// Removes what the parser of `program` suggests for every unknown option, where it does not help: an option with other letters, and to take the
-/// word for a value, unless a file has that name.
+/// Removes what the parser of `program` suggests for every unknown option, where it does not help:
+/// an option with other letters, and to take the word for a value, unless a file has that name.
 pub(crate) fn remove_guesses(
     error: &mut clap::Error,
     args: &[OsString],
@@ -341,146 +355,13 @@ fn show_whole_usage(error: &mut clap::Error, args: &[OsString], mut program: cla
     error.insert(ContextKind::Usage, ContextValue::StyledStr(definition.render_usage()));
 }
 
+fn is_root_hash(word: &OsString) -> bool {
+    word.to_str().is_some_and(|word| word.parse::<ferofs::verity::Digest>().is_ok())
+}
+
 fn text_of(error: &clap::Error, kind: ContextKind) -> &str {
     match error.get(kind) {
         Some(ContextValue::String(text)) => text,
         _ => "",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser as _;
-
-    use super::*;
-    use crate::cmd::Cli;
-
-    fn message(words: &[&str]) -> String {
-        let args: Vec<OsString> =
-            [&["ferofs"], words].concat().into_iter().map(OsString::from).collect();
-        with_tips(Cli::try_parse_from(&args).err().unwrap(), &args).to_string()
-    }
-
-    #[test]
-    fn words_of_other_tools_get_a_tip() {
-        for (command, tip) in COMMANDS {
-            let message = message(&[command, "IMAGE"]);
-            assert!(message.contains(&format!("tip: {tip}")), "{command}: {message}");
-        }
-        for (command, options, tip) in OPTIONS {
-            for option in options.split(' ') {
-                let message = message(&[command, option, "A", "B"]);
-                assert!(message.contains(&format!("tip: {tip}")), "{command} {option}: {message}");
-            }
-        }
-    }
-
-    #[test]
-    fn words_instead_of_a_command_get_a_tip() {
-        for (command, tip) in FIRST_COMMANDS {
-            let message = message(&[command, "old.erofs", "new.erofs"]);
-            assert!(message.contains(&format!("tip: {tip}")), "{message}");
-        }
-        for words in [&["delta", "create", "A", "B", "d"][..], &["patch", "apply", "A", "B", "C"]] {
-            assert!(message(words).contains("tip: `-o FILE`"), "{words:?}");
-        }
-        let message = message(&["patch", "aply"]);
-        assert!(message.contains("tip: a similar subcommand exists: 'apply'"), "{message}");
-    }
-
-    #[test]
-    fn values_of_another_kind_get_a_tip() {
-        let date = message(&["build", "-T", "2026-01-31", "DIR", "IMAGE"]);
-        assert!(date.contains("tip: `date -d 2026-01-31 +%s`"), "{date}");
-        for words in
-            [&["verity", "verify", "IMAGE", "FILE"][..], &["check", "--roothash", "FILE", "IMAGE"]]
-        {
-            let message = message(words);
-            assert!(message.contains("tip: `--roothash-file FILE`"), "{message}");
-        }
-    }
-
-    #[test]
-    fn unknown_options_get_only_suggestions_that_help() {
-        for words in [
-            &["check", "--extrakt", "IMAGE"][..],
-            &["inspect", "--katalog", "IMAGE"],
-            &["build", "--no-progress", "A", "B"],
-            &["build", "-qk", "A", "B"],
-            &["extract", "--inputs", "A"],
-        ] {
-            let message = message(words);
-            assert!(
-                message.contains("unexpected argument") && !message.contains("tip:"),
-                "{message}"
-            );
-            assert!(
-                message.contains(&format!("Usage: ferofs {} [OPTIONS]", words[0])),
-                "{message}"
-            );
-        }
-        for (word, suggested) in [
-            ("--verbos", "--verbose"),
-            ("--exlude", "--exclude"),
-            ("--roothashfile", "--roothash-file"),
-        ] {
-            let message = message(&["build", word, "A", "B"]);
-            assert!(
-                message.contains(&format!("a similar argument exists: '{suggested}'")),
-                "{message}"
-            );
-        }
-    }
-
-    #[test]
-    fn options_with_one_dash_get_a_tip_before_they_are_parsed() {
-        let error = |words: &[&str]| {
-            let args: Vec<OsString> =
-                [&["ferofs"], words].concat().into_iter().map(OsString::from).collect();
-            option_of_squashfs_tools(&Cli::command(), &args).map(|error| error.to_string())
-        };
-        for (command, options, tip) in LONG_OPTIONS {
-            for option in options.split(' ') {
-                let message = error(&[command, "A", "B", option, "0"]).unwrap();
-                assert!(
-                    message.contains(&format!("unexpected argument '{option}' found")),
-                    "{message}"
-                );
-                assert!(message.contains(&format!("tip: {tip}")), "{message}");
-                assert!(
-                    message.contains(&format!("Usage: ferofs {command} [OPTIONS]")),
-                    "{message}"
-                );
-            }
-        }
-        for words in [
-            &["build", "-z", "zstd,15", "-Efragments", "-T0", "-qv", "A", "B"][..],
-            &["build", "--", "-tar", "-comp"],
-            &["ls", "-all-root"],
-            &["build"],
-            &[],
-        ] {
-            assert_eq!(error(words), None, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn errors_do_not_suggest_a_hidden_option() {
-        for command in ["ls", "du"] {
-            let message = message(&[command, "--shorthelp", "IMAGE"]);
-            assert!(
-                message.contains("unexpected argument") && !message.contains("--short-help"),
-                "{message}"
-            );
-        }
-    }
-
-    #[test]
-    fn errors_do_not_suggest_commands_that_only_ferofs_calls() {
-        for (typed, suggested) in [("unmount-x", "'umount'"), ("unmount-helpe", "")] {
-            let message = message(&[typed]);
-            assert!(!message.contains("unmount-helper"), "{message}");
-            assert!(message.contains(suggested), "{message}");
-        }
     }
 }

@@ -27,9 +27,10 @@ use format::{ParamsArgs, open};
 
 /// Seal images with hash trees of dm-verity and fs-verity
 ///
-/// The root of a hash tree is a digest of the whole image. Whoever has the root from a trusted place can verify each block of the
-/// image when it is read: `ferofs mount`, `ls`, `cat`, `check`, `extract` and `inspect` do with --roothash, Linux does with
-/// dm-verity. The format is that of veritysetup.
+/// The root of a hash tree is a digest of the whole image. Whoever has the root from a trusted
+/// place can verify each block of the image when it is read: `ferofs mount`, `ls`, `cat`, `check`,
+/// `extract` and `inspect` do with --roothash, Linux does with dm-verity. The format is that of
+/// veritysetup.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -47,7 +48,11 @@ enum Verb {
 }
 
 /// Check each block of an image against a root hash
+// clap would print the group before the image.
 #[derive(clap::Args)]
+#[command(
+    override_usage = "ferofs verity verify [OPTIONS] <IMAGE> <ROOTHASH|--roothash-file <FILE>>"
+)]
 struct VerifyArgs {
     /// The image
     image: PathBuf,
@@ -68,8 +73,9 @@ struct VerifyArgs {
 
 /// Print the digests of an image, without writing anything
 ///
-/// The first line is the root hash of dm-verity, the second the digest of fs-verity, as `fsverity digest` prints it. The whole file is
-/// hashed, or the part before a hash tree that follows the image.
+/// The first line is the root hash of dm-verity, the second the digest of fs-verity, as `fsverity
+/// digest` prints it. The whole file is hashed, or the part before a hash tree that follows the
+/// image.
 #[derive(clap::Args)]
 struct DigestArgs {
     /// The image
@@ -84,8 +90,8 @@ struct DigestArgs {
 
 /// Show the root hash and the parameters of a hash tree
 ///
-/// The root hash is that of the tree as it is in the file. Neither the tree nor the image is verified: only a root hash from a place that
-/// you trust tells whether they are the right ones.
+/// The root hash is that of the tree as it is in the file. Neither the tree nor the image is
+/// verified: only a root hash from a place that you trust tells whether they are the right ones.
 #[derive(clap::Args)]
 struct ShowArgs {
     /// The image
@@ -101,8 +107,9 @@ struct ShowArgs {
 
 /// Sign a root hash
 ///
-/// The signature is PKCS #7, detached, in DER, as systemd and Linux take it: for IMAGE.raw in IMAGE.roothash.p7s, or as dm-verity's
-/// root_hash_sig_key_desc. openssl signs. The key may have a password.
+/// The signature is PKCS #7, detached, in DER, as systemd and Linux take it: for IMAGE.raw in
+/// IMAGE.roothash.p7s, or as dm-verity's root_hash_sig_key_desc. openssl signs. The key may have a
+/// password.
 #[derive(clap::Args)]
 struct RootSignArgs {
     #[command(flatten)]
@@ -114,8 +121,8 @@ struct RootSignArgs {
 
 /// Check the signature of a root hash
 ///
-/// The signature must be by one of the certificates, which must be valid now. Certificates with weak keys, and signatures with weak digests,
-/// are refused.
+/// The signature must be by one of the certificates, which must be valid now. Certificates with
+/// weak keys, and signatures with weak digests, are refused.
 #[derive(clap::Args)]
 #[command(allow_missing_positional = true)]
 struct VerifySignatureArgs {
@@ -137,7 +144,8 @@ struct PlaceArgs {
     #[arg(long, value_name = "FILE")]
     hash_file: Option<PathBuf>,
 
-    /// Position of the hash tree's superblock in its file, in bytes [default: after the image's last block; 0 with --hash-file]
+    /// Position of the hash tree's superblock in its file, in bytes [default: after the image's
+    /// last block; 0 with --hash-file]
     #[arg(long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
     hash_offset: Option<u64>,
 }
@@ -209,7 +217,8 @@ fn digest(args: &DigestArgs) -> Outcome {
     Ok(0)
 }
 
-/// The root hash of a tree as it is in its file: the digest of its first block, or of the only data block.
+/// The root hash of a tree as it is in its file: the digest of its first block, or of the only data
+/// block.
 fn stated_root(image: &Path, file: &FileSource, seal: &Seal) -> Result<Digest, Failure> {
     let mut params = seal.superblock.params.clone();
     let layout = TreeLayout::new(seal.superblock.data_blocks, &params).about(image)?;

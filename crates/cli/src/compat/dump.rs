@@ -1,5 +1,5 @@
-//! `dump.erofs [OPTIONS] IMAGE`: prints the superblock, statistics and files, in the form of erofs-utils, because scripts
-//! parse the output.
+//! `dump.erofs [OPTIONS] IMAGE`: prints the superblock, statistics and files, in the form of
+//! erofs-utils, because scripts parse the output.
 
 mod statistics;
 
@@ -12,11 +12,12 @@ use clap::Parser;
 use ferofs::inspect::path_of;
 use ferofs::read::{
     Algorithm, Compat, DataLayout, DeviceId, Extent, ExtentData, Extents, FileOffset, FileType,
-    Image, Incompat, Inode, Location, Nid, OpenOptions, Place, Superblock, Uuid,
+    Image, Inode, Location, Nid, OpenOptions, Place, Superblock, Uuid,
 };
 
 use super::number::number;
 use crate::args::image::{ImageArgs, work_limit};
+use crate::cmd::linux::{FEATURES, LinuxVersion, of_algorithm};
 use crate::cmd::ls::mode_string;
 use crate::exit::{About, Failure, Outcome};
 
@@ -90,7 +91,8 @@ impl Args {
         found.about(&self.image.path)
     }
 
-    /// As erofs-utils, does not verify the superblock's checksum, and needs extra devices only for their data.
+    /// As erofs-utils, does not verify the superblock's checksum, and needs extra devices only for
+    /// their data.
     fn open(&self) -> Result<Image, Failure> {
         let mut options = OpenOptions::default();
         options.work_limit = work_limit(self.image.work_limit);
@@ -150,7 +152,8 @@ fn path(image: &Image, nid: Nid) -> PathBuf {
     path_of(image, nid).map_or_else(|| "(not found)".into(), |path| Path::new("/").join(path))
 }
 
-/// A time in the time zone of the system, as erofs-utils. A time that no date can express is printed as `@SECONDS`.
+/// A time in the time zone of the system, as erofs-utils. A time that no date can express is
+/// printed as `@SECONDS`.
 fn local_time(secs: i64, format: &str) -> String {
     match jiff::Timestamp::from_second(secs) {
         Ok(time) => time.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string(),
@@ -222,11 +225,11 @@ fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
     field(
         out,
         "Filesystem incompatible features",
-        &names(INCOMPAT.iter().map(|(bit, name, _)| (superblock.incompat.contains(*bit), *name))),
+        &names(FEATURES.iter().map(|(bit, name, _)| (superblock.incompat.contains(*bit), *name))),
     )?;
     field(out, "Filesystem UUID", &Uuid(superblock.uuid).to_string())?;
-    if let Some((major, minor)) = required_kernel(image) {
-        writeln!(out, "{:<45} {major}.{minor}", "Required upstream Linux kernel version:")?;
+    if let Some(version) = required_kernel(image) {
+        writeln!(out, "{:<45} {version}", "Required upstream Linux kernel version:")?;
     }
     Ok(())
 }
@@ -241,39 +244,17 @@ const COMPAT: [(Compat, &str); 6] = [
     (Compat::ISHARE_XATTRS, "ishare_xattrs"),
 ];
 
-/// Incompatible features, with their names in erofs-utils and the first Linux version that supports them.
-const INCOMPAT: [(Incompat, &str, (u32, u32)); 11] = [
-    (Incompat::LZ4_0PADDING, "lz4_0padding", (5, 4)),
-    (Incompat::COMPR_CFGS, "compr_cfgs", (5, 13)),
-    (Incompat::BIG_PCLUSTER, "big_pcluster", (5, 13)),
-    (Incompat::CHUNKED_FILE, "chunked_file", (5, 15)),
-    (Incompat::DEVICE_TABLE, "device_table", (5, 16)),
-    (Incompat::ZTAILPACKING, "ztailpacking", (5, 17)),
-    (Incompat::FRAGMENTS, "fragments", (6, 1)),
-    (Incompat::DEDUPE, "dedupe", (6, 1)),
-    (Incompat::XATTR_PREFIXES, "xattr_prefixes", (6, 4)),
-    (Incompat::BIT48, "48bit", (6, 15)),
-    (Incompat::METABOX, "metabox", (6, 17)),
-];
-
 /// The names of the features that are set, each followed by a space, as erofs-utils prints them.
 fn names<'a>(all: impl Iterator<Item = (bool, &'a str)>) -> String {
     all.filter(|(set, _)| *set).map(|(_, name)| format!("{name} ")).collect()
 }
 
-fn required_kernel(image: &Image) -> Option<(u32, u32)> {
-    let incompat = image.superblock().incompat;
-    let features =
-        INCOMPAT.iter().filter(|(bit, ..)| incompat.contains(*bit)).map(|(.., kernel)| *kernel);
-    let configs = image.configs();
+fn required_kernel(image: &Image) -> Option<LinuxVersion> {
+    let (incompat, configs) = (image.superblock().incompat, image.configs());
+    let features = FEATURES.iter().filter(|(bit, ..)| incompat.contains(*bit));
     let algorithms =
-        Algorithm::ALL.into_iter().filter(|a| configs.contains(*a)).filter_map(|a| match a {
-            Algorithm::Lz4 => None,
-            Algorithm::Lzma => Some((5, 16)),
-            Algorithm::Deflate => Some((6, 6)),
-            Algorithm::Zstd => Some((6, 10)),
-        });
-    features.chain(algorithms).max()
+        Algorithm::ALL.into_iter().filter(|a| *a != Algorithm::Lz4 && configs.contains(*a));
+    features.map(|(.., version)| *version).chain(algorithms.map(of_algorithm)).max()
 }
 
 fn write_file(image: &Image, file: &Inode, path: &Path, out: &mut impl Write) -> io::Result<()> {
@@ -318,8 +299,8 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A file's size on disk as erofs-utils defines it: the size of its compressed blocks, or the file size if it is not
-/// compressed.
+/// A file's size on disk as erofs-utils defines it: the size of its compressed blocks, or the file
+/// size if it is not compressed.
 fn on_disk_size(image: &Image, file: &Inode) -> u64 {
     match file.on_disk().place {
         Place::Compressed { blocks } => {
@@ -416,8 +397,9 @@ impl ExtentForm {
     }
 }
 
-/// Where an extent's bytes are, and how many they are, as erofs-utils counts them: none for a fragment and a hole of a compressed file, and
-/// whole blocks for uncompressed data and other holes.
+/// Where an extent's bytes are, and how many they are, as erofs-utils counts them: none for a
+/// fragment and a hole of a compressed file, and whole blocks for uncompressed data and other
+/// holes.
 pub(super) fn placed(image: &Image, extents: ExtentForm, extent: &Extent) -> (DeviceId, u64, u64) {
     let block = image.superblock().block_size.bytes64();
     let blocks = extent.len.checked_next_multiple_of(block).unwrap_or(extent.len);

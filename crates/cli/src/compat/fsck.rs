@@ -23,7 +23,7 @@ use crate::args::with_negative_values;
 use crate::cmd::check::{CheckOutcome, check_opened, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
 use crate::cmd::tips::remove_guesses;
-use crate::exit::{About, FAILURE, Failure, Outcome};
+use crate::exit::{About, Concerning, FAILURE, Failure, Outcome};
 use crate::print::output::message;
 
 /// The level of `-d` from which on warnings are printed, and the default.
@@ -33,7 +33,7 @@ const INFORMATION: u8 = 3;
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]
-#[command(name = "fsck.erofs", version = super::version::FSCK, disable_version_flag = true, args_override_self = true, mut_arg("offset", |arg| arg.hide_short_help(true)))]
+#[command(name = "fsck.erofs", version = super::version::FSCK.as_str(), disable_version_flag = true, args_override_self = true, mut_arg("offset", |arg| arg.hide_short_help(true)))]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -232,8 +232,7 @@ impl Args {
         if !self.xattr_inode_digest {
             return Ok(());
         }
-        let unsigned = digests::verify(image, self.informs())
-            .map_err(|error| Failure::about(&self.image.path, error))?;
+        let unsigned = digests::verify(image, self.informs()).concerning(&self.image.path)?;
         for nid in unsigned.into_iter().filter(|_| self.debug >= WARNINGS) {
             message!("nid {}: no digest, skipped", nid.get());
         }
@@ -282,8 +281,9 @@ fn inform(text: &str) {
     let _ = writeln!(io::stderr(), "<I> {text}");
 }
 
-/// The percentage of all blocks of content that the files take on the disk, as erofs-utils counts them: data that two files share counts
-/// twice, and a file with two names too, unless it is `extracted`.
+/// The percentage of all blocks of content that the files take on the disk, as erofs-utils counts
+/// them: data that two files share counts twice, and a file with two names too, unless it is
+/// `extracted`.
 fn compression_ratio(image: &Image, extracted: bool) -> ferofs::Result<String> {
     let block = image.superblock().block_size.bytes64();
     let (mut stored, mut content) = (0u64, 0u64);

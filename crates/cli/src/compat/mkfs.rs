@@ -1,14 +1,14 @@
 //! `mkfs.erofs [OPTIONS] IMAGE [SOURCE]...`.
 //!
-//! [`args`] defines the command line, and [`crate::args::features`] the options of `-E`. This module converts both to the
-//! options of the library, or to a refusal with its reason; [`sources`] does this for the sources of the image.
-//! Callers write values directly behind short options (`-C65536`, `-zlz4hc,12`, `-EA,B`), write options after positional
-//! arguments, and search the text of `--help`: the tests in `callers` have their command lines.
+//! [`args`] defines the command line, and [`crate::args::features`] the options of `-E`. This
+//! module converts both to the options of the library, or to a refusal with its reason; [`sources`]
+//! does this for the sources of the image. Callers write values directly behind short options
+//! (`-C65536`, `-zlz4hc,12`, `-EA,B`), write options after positional arguments, and search the
+//! text of `--help`: the tests in `callers` have their command lines.
 
 mod args;
 #[cfg(test)]
 mod callers;
-mod hints;
 mod incremental;
 mod lists;
 mod posix;
@@ -19,27 +19,25 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::NewFile;
 use ferofs::build::{
-    BlockSize, ChunkOptions, Exclude, FsConfig, Labels, Options, SourceData, SourceFormat,
-    Timestamp, Warning, XattrOptions, block_size,
+    BlockSize, ChunkOptions, Exclude, FsConfig, Hint, Labels, Options, Settings, SettingsError,
+    SourceData, SourceFormat, Timestamp, Warning, XattrOptions, block_size,
 };
 
 use ferofs::escape::Escaped;
 
 use crate::args::byte_size;
-use crate::args::compression::CompressionOptions;
 use crate::args::exclude::relative;
-use crate::args::features::{ChunkEntries, ExtendedError, ExtendedOptions};
 use crate::args::image::ImageArgs;
 use crate::args::outputs::refuse_as_outputs;
+use crate::args::settings::nearest_name;
 use crate::args::with_negative_values;
-use crate::cmd::build::{PrintOptions, source_date_epoch};
 use crate::cmd::tips::remove_guesses;
+use crate::cmd::write::{PrintOptions, source_date_epoch};
 use crate::compat::usage;
-use crate::exit::{About, Failure, Outcome};
+use crate::exit::{About, Concerning, FAILURE, Failure, Outcome, print_usage};
 use crate::print::output::message;
 use args::Args;
 
@@ -63,6 +61,13 @@ struct Refusal {
     option: &'static str,
     value: String,
     reason: String,
+}
+
+impl From<SettingsError> for Refusal {
+    fn from(error: SettingsError) -> Self {
+        let reason = format!("{}{}", error.problem, nearest_name(&error));
+        Self { option: error.option, value: error.value, reason }
+    }
 }
 
 fn refusal(option: &'static str, value: String, reason: impl Into<String>) -> Refusal {
@@ -90,7 +95,14 @@ impl Args {
         let help = usage::help(command.clone());
         let matches =
             with_negative_values(command.override_help(help)).try_get_matches_from(line)?;
-        Self::from_arg_matches(&matches)
+        let mut args = Self::from_arg_matches(&matches)?;
+        // As erofs-utils: --all-root counts as both --force-uid=0 and --force-gid=0 at its place.
+        let last = |id| matches.indices_of(id).and_then(Iterator::max);
+        let is_before_root = |id| args.all_root && last(id) < last("all_root");
+        let (uid, gid) = (is_before_root("force_uid"), is_before_root("force_gid"));
+        args.force_uid = args.force_uid.filter(|_| !uid);
+        args.force_gid = args.force_gid.filter(|_| !gid);
+        Ok(args)
     }
 
     fn is_quiet(&self) -> bool {
@@ -100,10 +112,9 @@ impl Args {
     /// Converts the arguments to options of the library. Reads only the file of --compress-hints.
     fn options(&self) -> Result<Options, Refusal> {
         self.refuse_unsupported()?;
-        let refuse = |option| move |e: ExtendedError| refusal(option, e.option, e.reason);
-        let mut extended = ExtendedOptions::parse(self.extended.iter().map(String::as_str))
-            .map_err(refuse("-E"))?;
-        extended.set_bits(self.zfeature_bits.unwrap_or(0)).map_err(refuse("--zfeature-bits"))?;
+        let mut settings = Settings::default();
+        self.extended.iter().try_for_each(|list| settings.set("-E", list))?;
+        settings.features.set_bits(self.zfeature_bits.unwrap_or(0))?;
         let mut options = self.sources()?;
         if let Some(size) = self.block_size {
             let reason = "not a power of two from 512 to 65536";
@@ -116,24 +127,30 @@ impl Args {
             let reason = "not a multiple of the block size";
             return Err(refusal("-C", size.to_string(), reason));
         }
-        self.compression(&mut options)?;
+        self.compression(&mut settings, options.image.block_size)?;
         self.xattrs(&mut options)?;
         self.uuid_and_label(&mut options)?;
         self.ownership(&mut options);
         self.times(&mut options);
         self.excludes(&mut options)?;
         options.inodes.keep_mtime = !self.ignore_mtime;
-        if options.data.compression.is_none() {
+        if settings.methods.is_empty() {
             // As erofs-utils: without a compressor, options about compression are ignored.
-            extended.ignore_compression();
+            settings.features.ignore_compression();
         }
-        extended.apply(&mut options).map_err(refuse("-E"))?;
+        settings.apply(&mut options)?;
+        // Images for the tools of erofs-utils, whose versions before 1.10 extract holes wrongly.
+        // Their mkfs.erofs makes none.
+        options.data.chunk_holes = settings.features.holes;
+        if let Some(compression) = &mut options.data.compression {
+            compression.holes = settings.features.holes;
+        }
         // As erofs-utils: an archive of 0 bytes is an archive without members.
         options.source.allow_empty_archives = true;
         options.source.hard_dereference = self.hard_dereference;
         options.source.archive_limit_factor = self.archive_limits;
         options.source.skip_unreadable = self.skip_unreadable;
-        self.chunks(&extended, &mut options)?;
+        self.chunks(settings.features.chunk_entry, &mut options)?;
         options.output.offset = self.offset;
         options.data.alignment = self.dsunit.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
         options.output.size_alignment = match self.fsalignblks {
@@ -148,7 +165,8 @@ impl Args {
         Ok(options)
     }
 
-    /// Refuses options of erofs-utils that ferofs does not support, or not together with the other options.
+    /// Refuses options of erofs-utils that ferofs does not support, or not together with the other
+    /// options.
     fn refuse_unsupported(&self) -> Result<(), Refusal> {
         let text = |value: &OsString| value.to_string_lossy().into_owned();
         if let Some(value) = &self.s3 {
@@ -186,61 +204,41 @@ impl Args {
         Ok(())
     }
 
-    fn compression(&self, options: &mut Options) -> Result<(), Refusal> {
-        let hints = match &self.compress_hints {
-            None => None,
-            Some(path) => Some(std::fs::read_to_string(path).map_err(|e| {
-                refusal(
-                    "--compress-hints",
-                    path.display().to_string(),
-                    format!("cannot be read: {e}"),
-                )
-            })?),
-        };
-        let hints = hints.map(|text| {
-            let (text, warnings) = hints::without_wrong_sizes(&text, options.image.block_size);
-            if !self.is_quiet() {
-                let path = self.compress_hints.as_deref().unwrap_or("".as_ref());
-                warnings.iter().for_each(|warning| {
-                    message!("{}: {warning}", Escaped(path.as_os_str().as_bytes()))
-                });
-            }
-            text
-        });
+    fn compression(&self, settings: &mut Settings, block: BlockSize) -> Result<(), Refusal> {
         let (compressors, metadata) = self.compressors()?;
-        let setting = CompressionOptions {
-            compressors: compressors.as_deref(),
-            // As erofs-utils: without a compressor, -C is ignored.
-            pcluster: self
-                .pcluster_size
-                .filter(|_| compressors.is_some() || hints.is_some())
-                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
-            hints: hints.as_deref(),
-            max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
-            metadata: metadata.as_deref(),
-            directories: self
-                .compress_directories
-                .as_deref()
-                .filter(|value| *value != "0")
-                .map(|_| "--zD"),
-            ..CompressionOptions::default()
-        };
-        options.data.compression =
-            setting.compression(options.image.block_size).map_err(|(option, reason)| {
-                let value = match option {
-                    "-z" => compressors.clone(),
-                    "-C" => self.pcluster_size.map(|size| size.to_string()),
-                    "-m" => self.metadata.clone(),
-                    "--zD" => None,
-                    _ => self.compress_hints.as_ref().map(|path| path.display().to_string()),
-                };
-                refusal(option, value.unwrap_or_default(), reason)
-            })?;
+        if let Some(path) = &self.compress_hints {
+            let refuse =
+                |reason: String| refusal("--compress-hints", path.display().to_string(), reason);
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| refuse(format!("cannot be read: {error}")))?;
+            for hint in Hint::parse(&text, block) {
+                match hint {
+                    Ok(hint) => settings.hints.push(hint),
+                    // As erofs-utils: files are encoded as if the line was missing.
+                    Err(error) if error.is_size && self.is_quiet() => {}
+                    Err(error) if error.is_size => {
+                        message!("{}: {error}; the default is used", Escaped::path(path));
+                    }
+                    Err(_) if compressors.is_none() => {}
+                    Err(error) => return Err(refuse(error.to_string())),
+                }
+            }
+        }
+        // As erofs-utils: without a compressor, -C, --zD and hints are ignored.
+        let Some(compressors) = compressors else { return Ok(()) };
+        settings.set("-z", &compressors)?;
+        metadata.map_or(Ok(()), |value| settings.set("-m", &value))?;
+        let saturated = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        settings.cluster = self.pcluster_size.map(saturated);
+        settings.max_extent = self.max_extent_bytes.map(saturated);
+        settings.directories =
+            self.compress_directories.as_deref().is_some_and(|value| value != "0");
         Ok(())
     }
 
-    /// The compressors of all `-z`, and the value of `-m` with the name of its compressor. As erofs-utils: without `-z`, the
-    /// compressor of `-m` compresses data, too, and without any compressor `-m` has no effect.
+    /// The compressors of all `-z`, and the value of `-m` with the name of its compressor. As
+    /// erofs-utils: without `-z`, the compressor of `-m` compresses data, too, and without any
+    /// compressor `-m` has no effect.
     fn compressors(&self) -> Result<(Option<String>, Option<String>), Refusal> {
         let mut names: Vec<&str> = self
             .compressor
@@ -275,7 +273,8 @@ impl Args {
         Ok(((!names.is_empty()).then(|| names.join(":")), metadata))
     }
 
-    fn chunks(&self, extended: &ExtendedOptions, options: &mut Options) -> Result<(), Refusal> {
+    /// `entry` is the size of chunk indexes in bytes that is asked for.
+    fn chunks(&self, entry: Option<u8>, options: &mut Options) -> Result<(), Refusal> {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();
         let Some(size) = self.chunksize else {
             let Some(device) = &self.blobdev else { return Ok(()) };
@@ -285,15 +284,12 @@ impl Args {
             let reason = "not a power of two, or smaller than a block";
             return Err(refusal("--chunksize", size.to_string(), reason));
         }
-        if let (Some(ChunkEntries::BlockMap), Some(device)) =
-            (extended.chunk_entries, &self.blobdev)
-        {
+        if let (Some(4), Some(device)) = (entry, &self.blobdev) {
             let reason = "chunk indexes of 4 bytes name no device; remove -E force-inode-blockmap";
             return Err(refusal("--blobdev", path(device), reason));
         }
-        let force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
         let mut chunks = ChunkOptions::new(size);
-        chunks.force_indexes = force_indexes;
+        chunks.force_indexes = entry == Some(8);
         chunks.device.clone_from(&self.blobdev);
         options.data.chunks = Some(chunks);
         Ok(())
@@ -334,7 +330,7 @@ impl Args {
         options.image.uuid = match self.uuid.as_deref() {
             None | Some("random") => None,
             Some(text) => {
-                let uuid = crate::cmd::build::parse_uuid(text);
+                let uuid = crate::cmd::write::parse_uuid(text);
                 Some(uuid.map_err(|reason| refusal("-U", text.to_owned(), reason.to_string()))?)
             }
         };
@@ -377,13 +373,13 @@ impl Args {
 
     /// Completes `options` with values from files and from the environment.
     fn read_files(&self, options: &mut Options) -> Result<(), Failure> {
-        // As erofs-utils: an index of an archive always has blocks of 512 bytes, also with -b, because members start at
-        // multiples of 512.
+        // As erofs-utils: an index of an archive always has blocks of 512 bytes, also with -b,
+        // because members start at multiples of 512.
         let index = options.source.data == SourceData::External
             && options.source.format == SourceFormat::Tar;
         if index || (options.source.data, self.block_size) == (SourceData::External, None) {
-            options.image.block_size = block_size(options.source.format, &options.source.path)
-                .map_err(Failure::without_subject)?;
+            options.image.block_size =
+                block_size(options.source.format, &options.source.path).without_subject()?;
         }
         let mount_point = self.mount_point.as_bytes();
         let inner = mount_point.iter().position(|b| *b != b'/').map(|start| &mount_point[start..]);
@@ -398,14 +394,12 @@ impl Args {
             options.attributes.all_time = None;
         }
         if let Some(path) = &self.file_contexts {
-            let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
-            options.attributes.target.labels =
-                Some(Labels::parse(&text).map_err(|e| Failure::about(path, e))?);
+            let text = std::fs::read_to_string(path).concerning(path)?;
+            options.attributes.target.labels = Some(Labels::parse(&text).concerning(path)?);
         }
         if let Some(path) = &self.fs_config_file {
-            let text = std::fs::read(path).map_err(|e| Failure::about(path, e))?;
-            options.attributes.target.fs_config =
-                Some(FsConfig::parse(&text).map_err(|e| Failure::about(path, e))?);
+            let text = std::fs::read(path).concerning(path)?;
+            options.attributes.target.fs_config = Some(FsConfig::parse(&text).concerning(path)?);
         }
         Ok(())
     }
@@ -451,18 +445,15 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         Ok(args) => args,
         Err(mut error) => {
             remove_guesses(&mut error, args, definition);
-            error.print()?;
             // As erofs-utils: every error has exit code 1.
-            let requested =
-                matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return Ok(u8::from(!requested));
+            return Ok(print_usage(&error, FAILURE));
         }
     };
     if args.image.is_dir() {
         let reason = "is a directory: the image comes first, as in mkfs.erofs IMAGE DIR";
         return Err(Failure::about(&args.image, reason));
     }
-    let mut options = args.options().map_err(|refusal| Failure::about(&args.image, refusal))?;
+    let mut options = args.options().concerning(&args.image)?;
     args.read_files(&mut options)?;
     if args.incremental.is_some() {
         return args.add_to_image(options);
@@ -472,11 +463,9 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     options.output.others = args.block_list_file.iter().chain(&args.vmdk_desc).cloned().collect();
     let mut descriptor = None;
     if let Some(path) = &args.vmdk_desc {
-        let files = args
-            .files(&options, "--vmdk-desc")
-            .map_err(|refusal| Failure::about(&args.image, refusal))?;
+        let files = args.files(&options, "--vmdk-desc").concerning(&args.image)?;
         // Created before the build, so that an unwritable path fails early.
-        let file = NewFile::create(path).map_err(Failure::without_subject)?;
+        let file = NewFile::create(path).without_subject()?;
         descriptor = Some((path, files, file));
     }
     let quiet = args.is_quiet();
@@ -486,25 +475,20 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         json: false,
         timings: false,
         hides: if quiet { hides_when_quiet } else { hides },
-        form: None,
+        settings: None,
     };
-    let code = crate::cmd::build::execute(&options, &args.image, None, None, printed)?;
+    let code = crate::cmd::write::execute(&options, &args.image, None, None, printed)?;
     if let Some(path) = &args.block_list_file {
-        let image = args
-            .files(&options, "--block-list-file")
-            .map_err(|refusal| Failure::about(&args.image, refusal))?
-            .open()?;
-        let mut list =
-            std::io::BufWriter::new(NewFile::create(path).map_err(Failure::without_subject)?);
+        let image = args.files(&options, "--block-list-file").concerning(&args.image)?.open()?;
+        let mut list = std::io::BufWriter::new(NewFile::create(path).without_subject()?);
         lists::write_block_list(&image, &options.attributes.target.mount_point, &mut list)
             .about(path)?;
         let list = list.into_inner().map_err(|e| Failure::about(path, e.into_error()))?;
-        list.finish().map_err(Failure::without_subject)?;
+        list.finish().without_subject()?;
     }
     if let Some((path, files, mut file)) = descriptor {
-        lists::write_descriptor(&files.open()?, &files, &mut file)
-            .map_err(|e| Failure::about(path, e))?;
-        file.finish().map_err(Failure::without_subject)?;
+        lists::write_descriptor(&files.open()?, &files, &mut file).concerning(path)?;
+        file.finish().without_subject()?;
     }
     Ok(code)
 }

@@ -1,8 +1,9 @@
 //! `mount.erofs [OPTIONS] SOURCE DIR`, `mount.erofs -u DIR` and `mount.erofs --reattach DIR`.
 //!
-//! mount(8) starts `/sbin/mount.erofs` for `-t erofs`, `-t erofs.fuse`, `-t erofs.ferofs` and the other subtypes (mount(8), "external
-//! helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`. This program
-//! must never start mount(8): mount(8) would start this program again, without end.
+//! mount(8) starts `/sbin/mount.erofs` for `-t erofs`, `-t erofs.fuse`, `-t erofs.ferofs` and the
+//! other subtypes (mount(8), "external helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE]
+//! [-o OPTIONS] [-t TYPE.SUBTYPE]`. This program must never start mount(8): mount(8) would start
+//! this program again, without end.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +15,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::args::image::ImageArgs;
 use crate::cmd::mount;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Concerning, Failure, Outcome};
 use crate::print::output::message;
 use ferofs::escape::Escaped;
 
@@ -36,8 +37,9 @@ struct Args {
     /// The directory to mount on
     dir: PathBuf,
 
-    /// How to mount: `erofs` and `erofs.local` with the kernel's driver; `erofs.fuse` and `erofs.ferofs` through FUSE, and
-    /// `erofs.nbd`, `erofs.ublk` and `erofs.fanotify` too, with a message [default: the kernel's driver if possible, otherwise FUSE]
+    /// How to mount: `erofs` and `erofs.local` with the kernel's driver; `erofs.fuse` and
+    /// `erofs.ferofs` through FUSE, and `erofs.nbd`, `erofs.ublk` and `erofs.fanotify` too, with a
+    /// message [default: the kernel's driver if possible, otherwise FUSE]
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<Kind>,
 
@@ -139,8 +141,9 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     run_with(super::parse(args), mount::FEROFS)
 }
 
-/// Runs `mount.fuse.SUBTYPE SOURCE DIR [-o OPTIONS]`, and `ferofs SOURCE DIR -o OPTIONS`: with these arguments mount.fuse(8) starts the program
-/// that the type `fuse.ferofs` names, also to change the options of a mount.
+/// Runs `mount.fuse.SUBTYPE SOURCE DIR [-o OPTIONS]`, and `ferofs SOURCE DIR -o OPTIONS`: with
+/// these arguments mount.fuse(8) starts the program that the type `fuse.ferofs` names, also to
+/// change the options of a mount.
 pub(crate) fn run_fuse(args: &[OsString], subtype: &'static str) -> Outcome {
     let mut args: Args = super::parse(args);
     args.kind = Some(Kind::Fuse);
@@ -164,7 +167,7 @@ fn run_with(args: Args, subtype: &'static str) -> Outcome {
         );
     }
     if let Some(namespace) = &args.namespace {
-        enter(namespace).map_err(|e| Failure::about(namespace, e))?;
+        enter(namespace).concerning(namespace)?;
     }
     mount::run(&mount::Args {
         image: args.image,
@@ -182,7 +185,12 @@ fn run_with(args: Args, subtype: &'static str) -> Outcome {
         over: true,
         patches: Vec::new(),
         verbose: args.verbose || args.level.is_some_and(|level| level >= VERBOSE_LEVEL),
-        helper: mount::HelperOptions { fake: args.fake, sloppy: args.sloppy, is_helper: true },
+        helper: mount::HelperOptions {
+            fake: args.fake,
+            sloppy: args.sloppy,
+            is_helper: true,
+            ignores_checksum: subtype == super::erofsfuse::NAME,
+        },
         subtype,
     })
 }
@@ -198,8 +206,9 @@ fn run_target(args: &TargetArgs) -> Outcome {
     mount::umount(&mount::UmountArgs { dir: args.dir.clone(), lazy: false })
 }
 
-/// Moves this process into a mount namespace. The FUSE daemon is a child with the same arguments: it inherits the
-/// namespace and must not enter it again, because its path may mean another file there.
+/// Moves this process into a mount namespace. The FUSE daemon is a child with the same arguments:
+/// it inherits the namespace and must not enter it again, because its path may mean another file
+/// there.
 fn enter(namespace: &Path) -> io::Result<()> {
     if mount::is_daemon() {
         return Ok(());

@@ -1,6 +1,7 @@
 //! Numbers on the command lines of erofs-utils.
 
-/// A number as erofs-utils reads it: decimal, octal after 0, or hexadecimal after 0x, perhaps with a minus sign.
+/// A number as erofs-utils reads it: decimal, octal after 0, or hexadecimal after 0x, perhaps with
+/// a minus sign.
 pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T, String> {
     let number = match text.strip_prefix('-') {
         Some(rest) => digits(rest).map(|number| -i128::from(number)),

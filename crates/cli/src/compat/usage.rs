@@ -1,9 +1,10 @@
-//! Writes `mkfs.erofs --help` with options in the spelling of erofs-utils: `-b#`, `--chunksize=#`, `--tar[=X]`. Scripts search the help
-//! for these words to find out which options exist.
+//! Writes `mkfs.erofs --help` with options in the spelling of erofs-utils: `-b#`, `--chunksize=#`,
+//! `--tar[=X]`. Scripts search the help for these words to find out which options exist.
 
 use clap::{Arg, Command};
 
-/// The column in which the descriptions start, in characters, as in erofs-utils. A longer option has its description on the next line.
+/// The column in which the descriptions start, in characters, as in erofs-utils. A longer option
+/// has its description on the next line.
 const COLUMN: usize = 24;
 /// The most characters of a line.
 const WIDTH: usize = 100;

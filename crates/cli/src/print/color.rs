@@ -21,7 +21,8 @@ pub(crate) enum When {
 /// The value of the option, for messages: threads print them, too.
 static WHEN: AtomicU8 = AtomicU8::new(When::Auto as u8);
 
-/// Finds the option before the command line is parsed, because parsing prints help and errors in colours. A wrong value is left to the parser.
+/// Finds the option before the command line is parsed, because parsing prints help and errors in
+/// colours. A wrong value is left to the parser.
 pub(crate) fn find(args: &[OsString]) -> ColorChoice {
     let values = args.iter().enumerate().filter_map(|(number, arg)| match arg.to_str()? {
         "--color" => args.get(number + 1)?.to_str(),

@@ -1,5 +1,6 @@
-//! Writes messages to standard error and results to standard output. Does not panic if a stream is closed, and escapes
-//! control characters in messages, because names come from hostile images. `--quiet` and `--verbose` say how much is written.
+//! Writes messages to standard error and results to standard output. Does not panic if a stream is
+//! closed, and escapes control characters in messages, because names come from hostile images.
+//! `--quiet` and `--verbose` say how much is written.
 
 use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
@@ -72,7 +73,8 @@ pub(crate) fn write_line(text: Arguments<'_>) -> io::Result<()> {
     out.flush()
 }
 
-/// A name for standard output: escaped if it is a terminal, else unchanged, because programs need the exact bytes.
+/// A name for standard output: escaped if it is a terminal, else unchanged, because programs need
+/// the exact bytes.
 pub(crate) fn name(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     match terminal {
         true => Cow::Owned(Escaped(bytes).to_string().into_bytes()),
@@ -80,12 +82,14 @@ pub(crate) fn name(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     }
 }
 
-/// The text of all JSON that the program prints: control characters are escaped, so that no name controls a terminal.
+/// The text of all JSON that the program prints: control characters are escaped, so that no name
+/// controls a terminal.
 pub(crate) fn json_text(value: &Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
         if controls_terminal(c) {
-            // Control characters have at most four hexadecimal digits, and JSON contains them only in strings.
+            // Control characters have at most four hexadecimal digits, and JSON contains them only
+            // in strings.
             let _ = write!(text, "\\u{:04x}", u32::from(c));
         } else {
             text.push(c);
@@ -97,7 +101,8 @@ pub(crate) fn json_text(value: &Value) -> String {
 const QUIET: u8 = 1;
 const VERBOSE: u8 = 2;
 
-/// The level from the command line; 0 without an option. Code that shows progress reads it from anywhere.
+/// The level from the command line; 0 without an option. Code that shows progress reads it from
+/// anywhere.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 /// How much a long command prints.

@@ -19,7 +19,8 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// Like [`start`](Self::start) if standard error is a terminal and `--quiet` is not given; otherwise nothing is drawn.
+    /// Like [`start`](Self::start) if standard error is a terminal and `--quiet` is not given;
+    /// otherwise nothing is drawn.
     pub(crate) fn on_terminal(show: impl Fn(&ProgressBar) + Send + 'static) -> Option<Self> {
         (shows_progress() && std::io::stderr().is_terminal()).then(|| Self::start(show))
     }
@@ -54,7 +55,8 @@ impl Drop for Display {
     }
 }
 
-/// A source that counts the bytes that are read, with a progress line that exists as long as the source.
+/// A source that counts the bytes that are read, with a progress line that exists as long as the
+/// source.
 pub(crate) struct CountedSource<S> {
     source: S,
     bytes: Arc<AtomicU64>,

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use ferofs_remote::Location;
-use ferofs_remote::cache::Cache;
-use ferofs_remote::fetch::{FetchOptions, Fetcher};
-use ferofs_remote::open::{Connect, Known, OpenRemote, RemoteImage};
+use ferofs_serve::cache::Cache;
+use ferofs_serve::fetch::{FetchOptions, Fetcher};
+use ferofs_serve::open::{Connect, Known, OpenRemote, RemoteImage};
+use ferofs_serve::{Error, Location};
 
 use self::remote::RemoteArgs;
 use crate::args::byte_size;
+use crate::args::other_format::other_format;
 use crate::args::seal::SealArgs;
 use crate::exit::{Failure, warn};
 
@@ -35,13 +36,13 @@ pub(crate) struct ServerArgs {
     #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long)]
     pub(crate) offline: bool,
 
-    /// What a read does when the server does not answer: `eio` fails after 3 seconds, `wait=SECONDS` tries for that time
-    /// [default: wait=60]
+    /// What a read does when the server does not answer: `eio` fails after 3 seconds,
+    /// `wait=SECONDS` tries for that time [default: wait=60]
     #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long, value_name = "ACTION")]
     pub(crate) on_error: Option<OnError>,
 
-    /// Copy blocks of this file, for example an older version of the image, instead of fetching them; may be given several times.
-    /// What the cache has of other images is always used
+    /// Copy blocks of this file, for example an older version of the image, instead of fetching
+    /// them; may be given several times. What the cache has of other images is always used
     #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long, value_name = "FILE")]
     pub(crate) reuse: Vec<PathBuf>,
 
@@ -61,7 +62,8 @@ pub(crate) fn cache_dir() -> impl TypedValueParser<Value = PathBuf> {
 /// Where the cache is.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub(crate) struct CacheArgs {
-    /// Keep what is fetched in this directory [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
+    /// Keep what is fetched in this directory [default: /var/cache/ferofs for root, otherwise
+    /// ~/.cache/ferofs]
     #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
     pub(crate) cache_dir: Option<PathBuf>,
 
@@ -106,7 +108,8 @@ impl CacheArgs {
             }
             let cache =
                 home("XDG_CACHE_HOME").or_else(|| home("HOME").map(|home| home.join(".cache")));
-            // Without a home, the system's folder for temporary files: `Cache::open` refuses what others can write to.
+            // Without a home, the system's folder for temporary files: `Cache::open` refuses what
+            // others can write to.
             let fallback = || {
                 std::env::temp_dir().join(format!("ferofs-{}", rustix::process::geteuid().as_raw()))
             };
@@ -115,7 +118,6 @@ impl CacheArgs {
         self.cache_dir.clone().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(default)
     }
 
-    /// Opens the cache.
     pub(crate) fn open(&self) -> Result<Cache, Failure> {
         let folder = self.folder();
         let folder = std::path::absolute(&folder).unwrap_or(folder);
@@ -165,7 +167,14 @@ impl ServerArgs {
         let connect = self.connect(location)?;
         let options = self.open_options(seal);
         let image = RemoteImage::open(&name, connect, self.cache.open()?, &options);
-        let image = image.map_err(Failure::complete)?;
+        let image = image.map_err(|error| {
+            let hint = match &error {
+                Error::NoImage { first_bytes, .. } => other_format(first_bytes),
+                _ => None,
+            };
+            let failure = Failure::complete(error);
+            hint.into_iter().fold(failure, Failure::with_hint)
+        })?;
         if !image.notices_changes() {
             let problem = "the server sends no strong ETag and no Last-Modified, and there is no root hash: if the image changes while it is read, this may not be noticed, and bytes of both versions are mixed";
             warn(format_args!("{name}: {problem}"))?;
@@ -203,7 +212,7 @@ impl ServerArgs {
         files.extend(self.remote.files().cloned());
         files.extend(variables.iter().filter_map(std::env::var_os).map(PathBuf::from));
         // Folders: a login replaces the file.
-        let of_logins = ferofs_remote::oci::credential_files();
+        let of_logins = ferofs_serve::oci::credential_files();
         files.extend(of_logins.iter().filter_map(|file| file.parent()).map(Path::to_owned));
         files
     }
@@ -222,7 +231,8 @@ impl ServerArgs {
         options
     }
 
-    /// The location without passwords, and what of it is meant: the cache knows images by this name.
+    /// The location without passwords, and what of it is meant: the cache knows images by this
+    /// name.
     pub(crate) fn name(&self, location: &Path) -> Result<String, Failure> {
         let location = remote::location(location)?;
         Ok(match location {
@@ -237,7 +247,8 @@ impl ServerArgs {
         Ok(Box::new(move || location.open(&options, Instant::now() + time)))
     }
 
-    /// Starts to fetch `image` in this process, at first the metadata near its root if that is wanted.
+    /// Starts to fetch `image` in this process, at first the metadata near its root if that is
+    /// wanted.
     pub(crate) fn fetcher(
         &self,
         image: &RemoteImage,

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use ferofs::escape::Escaped;
-use ferofs_remote::cache::{Cache, Usage};
-use ferofs_remote::open::verify_entry;
+use ferofs_serve::cache::{Cache, Usage};
+use ferofs_serve::open::verify_entry;
 use serde_json::json;
 
 use crate::args::byte_size;
@@ -95,7 +95,7 @@ fn entry_json(entry: &Usage) -> serde_json::Value {
 fn collect(cache: &Cache, all: bool) -> Outcome {
     if !all && cache.limit().is_none() {
         let reason = "give the size that the cache may have with --cache-size, or --all";
-        return Err(Failure::about(cache.folder(), reason));
+        return Err(Failure::usage(cache.folder(), reason));
     }
     let target = if all { 0 } else { cache.limit().unwrap_or(0) };
     let collected = cache.collect_to(target).map_err(Failure::complete)?;

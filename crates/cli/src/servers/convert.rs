@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ferofs::build::{SourceFormat, Whiteouts};
-use ferofs_remote::Location;
-use ferofs_remote::http::Client;
-use ferofs_remote::oci::{PushOptions, Reference, RegistryImage};
-use ferofs_remote::pull::PullOptions;
+use ferofs_serve::Location;
+use ferofs_serve::http::Client;
+use ferofs_serve::oci::{PushOptions, Reference, RegistryImage};
+use ferofs_serve::pull::PullOptions;
 use serde_json::json;
 
 use super::form::FormArgs;
@@ -27,10 +27,12 @@ use crate::servers::args::remote::{RemoteArgs, location};
 ///
 /// Stores the image again, with EROFS images instead of tar archives as layers.
 ///
-/// All layers become one sealed EROFS image, with whiteouts applied, or one for each with --layers. Program, environment, user and platform of
-/// the image are taken over. The result can be mounted (`ferofs mount oci://...`), and containerd runs containers of it with its EROFS
-/// snapshotter. The same image and the same options always give the same result. If FROM and TO are in different registries, --user and
-/// --token-file are for TO only, and those of FROM come from --auth-file or the files of podman and docker.
+/// All layers become one sealed EROFS image, with whiteouts applied, or one for each with --layers.
+/// Program, environment, user and platform of the image are taken over. The result can be mounted
+/// (`ferofs mount oci://...`), and containerd runs containers of it with its EROFS snapshotter. The
+/// same image and the same options always give the same result. If FROM and TO are in different
+/// registries, --user and --token-file are for TO only, and those of FROM come from --auth-file or
+/// the files of podman and docker.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The image: oci://HOST/REPOSITORY:TAG[@DIGEST]
@@ -43,8 +45,8 @@ pub(crate) struct Args {
 
     /// Make an EROFS image of each layer
     ///
-    /// So images on the same base share its layers. Layers that are EROFS images already stay as they are. containerd stacks them; `ferofs mount`
-    /// mounts one of them.
+    /// So images on the same base share its layers. Layers that are EROFS images already stay as
+    /// they are. containerd stacks them; `ferofs mount` mounts one of them.
     #[arg(long)]
     layers: bool,
 

@@ -1,25 +1,23 @@
-//! The form of the EROFS images that `ferofs convert`, `pull` and `push --base` build: compression and features.
+//! The form of the EROFS images that `ferofs convert`, `pull` and `push --base` build: compression
+//! and features.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use ferofs::build::Options;
+use ferofs::build::{Options, Preset};
 
 use crate::args::byte_size;
-use crate::cmd::build::preset::{Form, Preset};
+use crate::args::settings::{COMPRESS, presets, refused, with_compressor};
 use crate::exit::Failure;
 
 /// How images are built.
 #[derive(clap::Args, Default)]
 pub(super) struct FormArgs {
     /// Settings for a purpose, as of `ferofs build`
-    #[arg(long, value_enum, value_name = "NAME")]
+    #[arg(long, value_parser = presets(), value_name = "NAME")]
     preset: Option<Preset>,
 
-    /// lz4, lz4hc, lzma, deflate, zstd, or none
-    ///
-    /// Compress with this algorithm instead of the preset's; with a level: zstd,12. none stores data uncompressed.
-    #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
+    #[arg(short = 'z', long, value_name = "X[,LEVEL]", help = COMPRESS, long_help = format!("{COMPRESS}\n\nCompress with this algorithm instead of the preset's; with a level: zstd,12. none stores data uncompressed."))]
     compress: Option<String>,
 
     /// Largest compressed size of a pcluster
@@ -49,25 +47,14 @@ impl FormArgs {
 
     /// Sets the options. `image` is for messages.
     pub(super) fn apply(&self, image: &Path, options: &mut Options) -> Result<(), Failure> {
-        let refuse =
-            |option: &str, reason: String| Failure::about(image, format!("{option}: {reason}"));
-        let preset = self.preset.unwrap_or(Preset::Default).settings();
-        let block = options.image.block_size;
-        let form = Form::new(
-            Some(preset),
-            self.compress.as_deref(),
-            self.cluster_size,
-            &self.features,
-            block,
-        );
-        let compression = form.compression().compression(block);
-        if let Some(order) = form.order {
-            options.data.order = order.content_order();
-        }
-        options.data.compression =
-            compression.map_err(|(option, reason)| refuse(option, reason))?;
-        let extended = form.extended().and_then(|extended| extended.apply(options));
-        extended.map_err(|error| refuse("-E", error.to_string()))?;
+        let preset = self.preset.unwrap_or(Preset::Default).settings(options.image.block_size);
+        let settings = preset.and_then(|preset| {
+            let mut settings = with_compressor(preset, self.compress.as_deref())?;
+            self.features.iter().try_for_each(|list| settings.set("-E", list))?;
+            settings.cluster = self.cluster_size.or(settings.cluster);
+            settings.apply(options)
+        });
+        settings.map_err(refused(image))?;
         options.run.workers = self.workers;
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! From the layers of an image in a registry to EROFS images: fetches them into a temporary folder, and builds.
+//! From the layers of an image in a registry to EROFS images: fetches them into a temporary folder,
+//! and builds.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,15 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferofs::build::{Builder, SourceFormat, Whiteouts};
 use ferofs::seal::BuildSeal;
 use ferofs::verity::{Digest, Params};
-use ferofs_remote::oci::{ImageConfig, LayerKind, RegistryImage};
-use ferofs_remote::pull::{PullOptions, decompress, pull};
+use ferofs_serve::oci::{ImageConfig, LayerKind, RegistryImage};
+use ferofs_serve::pull::{PullOptions, decompress, pull};
 
 use super::form::FormArgs;
 use super::transfer::Transfer;
-use crate::exit::Failure;
+use crate::exit::{About, Concerning, Failure};
 use crate::print::output::{is_strict, message};
 
-/// A layer as a file.
 pub(super) struct LayerFile {
     pub(super) path: PathBuf,
     /// A tar archive, or an EROFS image.
@@ -25,8 +25,8 @@ pub(super) struct LayerFile {
     pub(super) diff_id: String,
 }
 
-/// Fetches all layers of an image into `folder`. Each is verified: what arrives against the manifest, and what is decompressed here against
-/// the configuration.
+/// Fetches all layers of an image into `folder`. Each is verified: what arrives against the
+/// manifest, and what is decompressed here against the configuration.
 pub(super) fn fetch(
     image: &RegistryImage,
     config: &ImageConfig,
@@ -65,7 +65,7 @@ pub(super) fn fetch(
                 if layer.kind == LayerKind::ZstdErofs {
                     let plain = folder.join(format!("layer{number}.erofs"));
                     decompress(&path, &plain, diff_id, &location).map_err(Failure::complete)?;
-                    std::fs::remove_file(&path).map_err(|error| Failure::about(&path, error))?;
+                    std::fs::remove_file(&path).concerning(&path)?;
                     path = plain;
                 }
                 known.insert(layer.digest, path.clone());
@@ -83,7 +83,8 @@ pub(super) struct Target<'a> {
     pub(super) path: &'a Path,
     /// What becomes of whiteouts.
     pub(super) whiteouts: Whiteouts,
-    /// The digest from which the UUID follows, so that the same layers always become the same image.
+    /// The digest from which the UUID follows, so that the same layers always become the same
+    /// image.
     pub(super) identity: &'a str,
 }
 
@@ -118,14 +119,14 @@ pub(super) fn build_with(
     options.run.cancel = Arc::clone(cancel);
     options.run.strict = is_strict();
     let seal = BuildSeal::appended(Params::default(), None, options.run.worker_count());
-    let seal = Arc::new(seal.map_err(Failure::without_subject)?);
+    let seal = Arc::new(seal.without_subject()?);
     options.output.sealer = Some(seal.clone());
     add(&mut builder)?;
-    let summary = builder.build(target.path).map_err(Failure::without_subject)?;
+    let summary = builder.build(target.path).without_subject()?;
     for warning in &summary.warnings {
         message!("{warning}");
     }
-    seal.finish().map_err(Failure::without_subject)?;
+    seal.finish().without_subject()?;
     Ok(seal.built().map(|built| built.root))
 }
 

@@ -1,6 +1,7 @@
 //! Mounts images on servers, through FUSE.
 //!
-//! The daemon has no network: it asks another process for what the cache does not have ([`fetcher`]).
+//! The daemon has no network: it asks another process for what the cache does not have
+//! ([`fetcher`]).
 
 mod counters;
 pub(crate) mod erofs_utils;
@@ -14,18 +15,19 @@ use crate::args::hidden;
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::{self, Served};
 use crate::cmd::mount::{remount, written_files};
-use crate::exit::Failure;
+use crate::exit::{Concerning, Failure};
 use crate::servers::mount::fetcher::Fetched;
 use crate::servers::mount::prefetch::Plan;
 
-/// Takes the options of servers out of `-o`. If the image is on a server, mounts it, or does the work of the process of such a mount that
-/// this process is. Returns `None` for an image of this machine.
+/// Takes the options of servers out of `-o`. If the image is on a server, mounts it, or does the
+/// work of the process of such a mount that this process is. Returns `None` for an image of this
+/// machine.
 pub(crate) fn run(args: &mut Args) -> Result<Option<u8>, Failure> {
-    options::take(args).map_err(|e| Failure::about(&args.dir, e))?;
+    options::take(args).concerning(&args.dir)?;
     let prefetch = args.memory.servers.prefetch.clone();
     if !args.image.path.is_remote() {
         if prefetch.is_some() {
-            return Err(Failure::about(
+            return Err(Failure::usage(
                 &args.image.path,
                 "--prefetch is for images on servers; `--pin PROFILE` keeps the data of a profile decoded",
             ));
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &mut Args) -> Result<Option<u8>, Failure> {
     args.image.check_remote()?;
     if args.kernel {
         let reason = "the kernel cannot mount an image on a server; without --kernel, FUSE can";
-        return Err(Failure::about(&args.image.path, reason));
+        return Err(Failure::usage(&args.image.path, reason));
     }
     if args.helper.fake {
         return Ok(Some(0));

@@ -1,9 +1,7 @@
 //! `ferofs pull`: fetches a complete image into a file. Layers that are no EROFS images become one.
 
-use std::fs::File;
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs::escape::Escaped;
-use ferofs::read::keep_access;
 use ferofs::verity::Digest;
-use ferofs_remote::cache::Cache;
-use ferofs_remote::http::Client;
-use ferofs_remote::oci::{LayerKind, Reference, RegistryImage};
-use ferofs_remote::open::Connected;
-use ferofs_remote::pull::{PullOptions, pull, verify};
-use ferofs_remote::{Error, Location, Validator};
+use ferofs_serve::cache::Cache;
+use ferofs_serve::http::Client;
+use ferofs_serve::oci::{LayerKind, Reference, RegistryImage};
+use ferofs_serve::open::Connected;
+use ferofs_serve::pull::{PullOptions, pull, replace, verify};
+use ferofs_serve::{Error, Location, Validator};
 use serde_json::json;
 
 use super::form::FormArgs;
@@ -28,7 +25,7 @@ use super::transfer::Transfer;
 use crate::args::byte_size;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::threads;
-use crate::exit::{Failure, Outcome, warn};
+use crate::exit::{Concerning, Failure, Outcome, warn};
 use crate::print::output::{OUTPUT, OutputArgs};
 use crate::print::output::{is_strict, json_text};
 use crate::servers::args::remote::{RemoteArgs, location};
@@ -38,11 +35,13 @@ use crate::servers::args::{CacheArgs, cache_dir};
 ///
 /// From a web server, an S3 store or a registry.
 ///
-/// The file gets its name when all bytes have arrived and are verified: against the digest in the registry's manifest, and against the root hash
-/// if there is one. After an interruption, the same command continues with what has arrived.
+/// The file gets its name when all bytes have arrived and are verified: against the digest in the
+/// registry's manifest, and against the root hash if there is one. After an interruption, the same
+/// command continues with what has arrived.
 ///
-/// Layers of an image in a registry that are tar archives, or several EROFS images, become one sealed EROFS image, with whiteouts applied. A layer
-/// that is compressed as a whole (`+zstd`) is decompressed.
+/// Layers of an image in a registry that are tar archives, or several EROFS images, become one
+/// sealed EROFS image, with whiteouts applied. A layer that is compressed as a whole (`+zstd`) is
+/// decompressed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// https://, s3://BUCKET/KEY or oci://HOST/NAME:TAG
@@ -66,12 +65,13 @@ pub(crate) struct Args {
 
     /// Copy blocks of this file instead of fetching them
     ///
-    /// For example an older version of the image; may be given several times. This needs a root hash. What the cache and the file to replace have
-    /// is always used.
+    /// For example an older version of the image; may be given several times. This needs a root
+    /// hash. What the cache and the file to replace have is always used.
     #[arg(long, value_name = "FILE")]
     reuse: Vec<PathBuf>,
 
-    /// Directory with what other commands fetched [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
+    /// Directory with what other commands fetched [default: /var/cache/ferofs for root, otherwise
+    /// ~/.cache/ferofs]
     #[arg(long, hide_short_help = true, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
     cache_dir: Option<PathBuf>,
 
@@ -79,11 +79,12 @@ pub(crate) struct Args {
     #[arg(long, hide_short_help = true, value_name = "N", default_value = "4")]
     connections: NonZeroUsize,
 
-    /// Seconds after which the command fails if the server does not answer, or a part of the image does not arrive
+    /// Seconds after which the command fails if the server does not answer, or a part of the image
+    /// does not arrive
     #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value_t = 60)]
     timeout: u32,
 
-    /// Threads that verify the image [default: one for each processor]
+    /// Threads that verify a decompressed layer [default: one for each processor]
     #[arg(long, hide_short_help = true, value_name = "N")]
     threads: Option<NonZeroUsize>,
 
@@ -253,17 +254,9 @@ impl Args {
                 (path, root)
             }
         };
-        let renamed = File::open(&file)
-            .and_then(|new| keep_access(&new, &self.file, new.metadata()?.permissions().mode()))
-            .and_then(|()| std::fs::rename(&file, &self.file));
-        renamed.map_err(|error| Failure::about(&self.file, error))?;
-        let synced =
-            File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| Failure::about(&self.file, error))?;
+        replace(&file, scratch.path(), &self.file).map_err(Failure::complete)?;
         if self.json {
-            let size = std::fs::metadata(&self.file)
-                .map_err(|error| Failure::about(&self.file, error))?
-                .len();
+            let size = std::fs::metadata(&self.file).concerning(&self.file)?.len();
             let object = json!({
                 "location": format!("oci://{reference}"),
                 "manifest": image.digest(),

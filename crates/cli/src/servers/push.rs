@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use ferofs::build::Whiteouts;
 use ferofs::read::{FileSource, Hex, Image, OpenOptions};
-use ferofs_remote::Location;
-use ferofs_remote::http::Client;
-use ferofs_remote::oci::{ImageConfig, LayerKind, PushOptions, RegistryImage};
-use ferofs_remote::pull::PullOptions;
+use ferofs_serve::Location;
+use ferofs_serve::http::Client;
+use ferofs_serve::oci::{ImageConfig, LayerKind, PushOptions, RegistryImage};
+use ferofs_serve::pull::PullOptions;
 use serde_json::json;
 
 use super::form::FormArgs;
@@ -19,16 +19,18 @@ use super::scratch::{Scratch, cancel_on_signals};
 use super::transfer::{deadline, store};
 use super::upper_layer;
 use crate::args::threads;
-use crate::exit::{About, Failure, Outcome};
+use crate::exit::{About, Concerning, Failure, Outcome};
 use crate::print::output::{OUTPUT, OutputArgs};
 use crate::servers::args::CacheArgs;
 use crate::servers::args::remote::{RemoteArgs, location};
 
 /// Store an image in an OCI registry
 ///
-/// The image becomes the only layer of an image in the registry, which `ferofs mount oci://...` reads without fetching all of it, and which
-/// containerd mounts with its EROFS snapshotter. The root hash of a sealed image (`ferofs verity format`, `ferofs build --verity`) becomes an
-/// annotation, so that a name with the printed digest is enough to verify each block. What the registry has already is not sent.
+/// The image becomes the only layer of an image in the registry, which `ferofs mount oci://...`
+/// reads without fetching all of it, and which containerd mounts with its EROFS snapshotter. The
+/// root hash of a sealed image (`ferofs verity format`, `ferofs build --verity`) becomes an
+/// annotation, so that a name with the printed digest is enough to verify each block. What the
+/// registry has already is not sent.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The image
@@ -50,8 +52,9 @@ pub(crate) struct Args {
 
     /// Store only what differs from this image
     ///
-    /// It is in the same registry: oci://HOST/REPOSITORY:TAG[@DIGEST]. Its layers, which must be EROFS images, come first and are not sent; a layer
-    /// with new and changed files and with overlayfs' whiteouts follows. The base is fetched to compare it.
+    /// It is in the same registry: oci://HOST/REPOSITORY:TAG[@DIGEST]. Its layers, which must be
+    /// EROFS images, come first and are not sent; a layer with new and changed files and with
+    /// overlayfs' whiteouts follows. The base is fetched to compare it.
     #[arg(long, value_name = "LOCATION")]
     base: Option<PathBuf>,
 
@@ -61,7 +64,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Take the layer from this repository of the same registry if it is there; may be given several times
+    /// Take the layer from this repository of the same registry if it is there; may be given
+    /// several times
     #[arg(long, hide_short_help = true, value_name = "REPOSITORY")]
     mount_from: Vec<String>,
 
@@ -176,7 +180,7 @@ impl Difference {
         let open = |path: &Path| {
             let mut options = OpenOptions::default();
             options.cancel = Some(Arc::clone(&cancel));
-            let file = FileSource::open(path, 0).map_err(Failure::without_subject)?;
+            let file = FileSource::open(path, 0).without_subject()?;
             Image::open_with(Box::new(file), Vec::new(), &options).about(path)
         };
         let (base, image) = (open(&base)?, open(&args.image)?);
@@ -194,6 +198,6 @@ impl Difference {
 
 /// Reads a configuration of an image.
 fn read_config(path: &Path) -> Result<ImageConfig, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| Failure::about(path, error))?;
-    ImageConfig::parse(bytes).map_err(|problem| Failure::about(path, problem))
+    let bytes = std::fs::read(path).concerning(path)?;
+    ImageConfig::parse(bytes).concerning(path)
 }

@@ -15,7 +15,8 @@ use crate::signals::{GRACE_PERIOD, cancel_and_clean_up};
 /// The temporary folders of this process.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Makes SIGINT and SIGTERM set `cancel`. If they end the process, it removes its temporary folders.
+/// Makes SIGINT and SIGTERM set `cancel`. If they end the process, it removes its temporary
+/// folders.
 pub(super) fn cancel_on_signals(cancel: &Arc<AtomicBool>) -> Result<(), Failure> {
     cancel_and_clean_up(cancel, GRACE_PERIOD, || {
         for folder in FOLDERS.lock().iter() {
@@ -32,7 +33,8 @@ pub(super) struct Scratch {
     _lock: File,
 }
 
-/// The names of temporary folders start with this. The cache does not list names that start with a dot.
+/// The names of temporary folders start with this. The cache does not list names that start with a
+/// dot.
 const PREFIX: &str = ".ferofs-layers-";
 /// How often a folder is made if other processes remove it.
 const ATTEMPTS: u32 = 100;
@@ -57,7 +59,8 @@ impl Scratch {
                 tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
             folders.push(folder.path().to_owned());
             drop(folders);
-            // Until it is locked, another process may take it for one that a killed process has left.
+            // Until it is locked, another process may take it for one that a killed process has
+            // left.
             if let Some(lock) = lock(folder.path()).filter(|_| folder.path().exists()) {
                 return Ok(Self { folder, _lock: lock });
             }
@@ -70,7 +73,8 @@ impl Scratch {
     }
 }
 
-/// Locks a folder, unless another process has done so. Anything else with this name is left alone: others may write to the parent.
+/// Locks a folder, unless another process has done so. Anything else with this name is left alone:
+/// others may write to the parent.
 fn lock(folder: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(openat(CWD, folder, flags, Mode::empty()).ok()?);

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ferofs::escape::Escaped;
-use ferofs_remote::http::Client;
-use ferofs_remote::oci::{PushOptions, Pushed, Reference, push};
+use ferofs_serve::http::Client;
+use ferofs_serve::oci::{PushOptions, Pushed, Reference, push};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
@@ -50,7 +50,8 @@ impl Transfer {
     }
 }
 
-/// Stores an image with these layers as `to`, and prints its name, or, if `is_json`, an object with the result and with what `more` adds.
+/// Stores an image with these layers as `to`, and prints its name, or, if `is_json`, an object with
+/// the result and with what `more` adds.
 pub(super) fn store(
     client: Client,
     layers: &[PathBuf],

@@ -1,4 +1,5 @@
-//! The difference of two images as an upper layer of overlayfs: what is new or changed, and whiteouts of what is removed.
+//! The difference of two images as an upper layer of overlayfs: what is new or changed, and
+//! whiteouts of what is removed.
 //!
 //! Overlayfs shows the second image when this layer lies above the first one.
 
@@ -16,8 +17,11 @@ use crate::exit::{About, Failure};
 
 /// The attributes in which overlayfs keeps what it has changed.
 const MARKS: &[u8] = b"trusted.overlay.";
+/// The one that a directory has only because of whiteouts in it.
+const ORIGIN: &[u8] = b"trusted.overlay.origin";
 
-/// Adds the difference to `builder`. `name` is the second image's, for messages. Returns whether there is one.
+/// Adds the difference to `builder`. `name` is the second image's, for messages. Returns whether
+/// there is one.
 pub(super) fn add(
     base: &Image,
     image: &Image,
@@ -62,14 +66,10 @@ fn refuse_marks(image: &Image, name: &Path) -> Result<(), Failure> {
         let inode = entry.inode.about(name)?;
         let is_null =
             matches!(inode.on_disk().place, Place::Device(device) if device == Rdev::default());
+        let is_mark = |name: &[u8]| name.starts_with(MARKS) && !(inode.is_dir() && name == ORIGIN);
         let what = if inode.file_type() == FileType::CharDevice && is_null {
             "a whiteout"
-        } else if image
-            .xattrs(&inode)
-            .about(name)?
-            .iter()
-            .any(|xattr| xattr.name.starts_with(MARKS))
-        {
+        } else if image.xattrs(&inode).about(name)?.iter().any(|xattr| is_mark(&xattr.name)) {
             "marked with an attribute"
         } else {
             continue;
@@ -117,11 +117,12 @@ impl Changes {
             }
             ControlFlow::Continue(())
         });
-        compared.map_err(Failure::without_subject)?;
+        compared.without_subject()?;
         failed.map_or(Ok(changes), Err)
     }
 
-    /// Adds all names of each file whose names are others than before, or one of whose names changed: names of one file must be in one layer.
+    /// Adds all names of each file whose names are others than before, or one of whose names
+    /// changed: names of one file must be in one layer.
     fn add_links(&mut self, base: &Image, image: &Image, name: &Path) -> Result<(), Failure> {
         let (before, after) = (names(base, name)?, names(image, name)?);
         let old: HashMap<&PathBuf, &BTreeSet<PathBuf>> =

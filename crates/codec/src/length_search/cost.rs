@@ -1,5 +1,6 @@
-//! Estimates, in one fast pass over the input, how many bits a slow compressor needs for each part of it, so that few
-//! trials find the length that fits. Only the proportions of the costs matter: the length search scales them.
+//! Estimates, in one fast pass over the input, how many bits a slow compressor needs for each part
+//! of it, so that few trials find the length that fits. Only the proportions of the costs matter:
+//! the length search scales them.
 
 /// Input bytes between two stored costs; costs between them are interpolated.
 const STRIDE: usize = 128;
@@ -64,7 +65,8 @@ impl CostEstimate {
         f64::from(self.prefix_costs.get(index).copied().unwrap_or(self.cost))
     }
 
-    /// Scans until `enough`, which gets the bytes scanned and their cost, returns true, or until the input's end.
+    /// Scans until `enough`, which gets the bytes scanned and their cost, returns true, or until
+    /// the input's end.
     fn scan(&mut self, src: &[u8], enough: impl Fn(usize, u32) -> bool) {
         while self.at < src.len() && !enough(self.at, self.cost) {
             let (start, from) = self.search(src);
@@ -79,8 +81,8 @@ impl CostEstimate {
         }
     }
 
-    /// The start of the next match, and the position that it repeats; `None` after 64 steps without a match. Steps grow, so
-    /// that input without matches is scanned quickly.
+    /// The start of the next match, and the position that it repeats; `None` after 64 steps without
+    /// a match. Steps grow, so that input without matches is scanned quickly.
     fn search(&mut self, src: &[u8]) -> (usize, Option<usize>) {
         let mut at = self.at;
         for tries in 0..64 {
@@ -110,7 +112,8 @@ impl CostEstimate {
     }
 }
 
-/// The length of the common prefix of `a` and `b`; a rest of less than eight bytes counts as different.
+/// The length of the common prefix of `a` and `b`; a rest of less than eight bytes counts as
+/// different.
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut len = 0;
     for (x, y) in a.chunks_exact(8).zip(b.chunks_exact(8)) {

@@ -1,12 +1,14 @@
 //! The match finder of LZ4 levels 1 to 12: hash chains of four-byte strings over one cluster.
 //!
-//! Positions enter the chains in blocks of 64, without a branch. Each block also yields a word of *hits*: a bit for each
-//! position whose newest candidate has the same four bytes. The parses search only at hits, and finding the next hit
-//! is cheap. Most positions match nowhere; a mispredicted branch at each would cost more than everything else.
+//! Positions enter the chains in blocks of 64, without a branch. Each block also yields a word of
+//! *hits*: a bit for each position whose newest candidate has the same four bytes. The parses
+//! search only at hits, and finding the next hit is cheap. Most positions match nowhere; a
+//! mispredicted branch at each would cost more than everything else.
 //!
-//! A match that is longer than a known one contains the four bytes at the known one's end. So the finder follows the
-//! chain of these four bytes instead of the chain of the first four: it is usually empty, which ends the search. Most
-//! candidates in it are no better than earlier candidates; comparing four bytes at their ends shows that.
+//! A match that is longer than a known one contains the four bytes at the known one's end. So the
+//! finder follows the chain of these four bytes instead of the chain of the first four: it is
+//! usually empty, which ends the search. Most candidates in it are no better than earlier
+//! candidates; comparing four bytes at their ends shows that.
 #![allow(unsafe_code)]
 
 use std::hint::select_unpredictable;
@@ -19,10 +21,12 @@ use super::sequence_writer::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH};
 const RING: usize = 1 << 16;
 /// log2 of the larger hash table's entries, which take 256 KiB.
 const MAX_LOG: u32 = 17;
-/// For outputs of up to this many bytes the table has half the entries: it is cleared for each cluster.
+/// For outputs of up to this many bytes the table has half the entries: it is cleared for each
+/// cluster.
 const SMALL: usize = 16 << 10;
 
-/// If the newest candidate is another string with the same hash, this many older candidates are compared, too.
+/// If the newest candidate is another string with the same hash, this many older candidates are
+/// compared, too.
 const HIDDEN_CANDIDATES: u32 = 2;
 
 /// The candidates for a position, from the newest on: an iterator over a chain.
@@ -42,8 +46,9 @@ impl Candidates {
         Self { at, older: at % RING, distance: 0, most }
     }
 
-    /// The next candidate's distance. At a chain's end the link is meaningless: it leads to a smaller distance, which ends the
-    /// iteration, or to a larger one, where the comparison of the strings fails.
+    /// The next candidate's distance. At a chain's end the link is meaningless: it leads to a
+    /// smaller distance, which ends the iteration, or to a larger one, where the comparison of the
+    /// strings fails.
     #[inline(always)]
     fn next(&mut self, links: &[u16; RING]) -> Option<usize> {
         self.older = usize::from(links[self.older]);
@@ -68,21 +73,26 @@ fn pack(bytes: &[u8; 64]) -> u64 {
 
 /// The hash chains of the positions entered so far.
 pub(super) struct Finder {
-    /// By hash: the newest position, modulo 64 KiB. Empty entries are 0, which is also the first position.
+    /// By hash: the newest position, modulo 64 KiB. Empty entries are 0, which is also the first
+    /// position.
     heads: Box<[u16]>,
-    /// By position: the next older position with the same hash, both modulo 64 KiB. The link at a chain's end is meaningless.
+    /// By position: the next older position with the same hash, both modulo 64 KiB. The link at a
+    /// chain's end is meaningless.
     links: Box<[u16; RING]>,
-    /// A bit for each entered position: whether its newest candidate has the same four bytes or, if `exact`, one of the
-    /// [`HIDDEN_CANDIDATES`] after that. It may be set although the candidate is 64 KiB away, too far for a match.
+    /// A bit for each entered position: whether its newest candidate has the same four bytes or, if
+    /// `exact`, one of the [`HIDDEN_CANDIDATES`] after that. It may be set although the candidate
+    /// is 64 KiB away, too far for a match.
     hits: Vec<u64>,
     log: u32,
-    /// Whether a position is a hit, too, if another string with the same hash is its newest candidate.
+    /// Whether a position is a hit, too, if another string with the same hash is its newest
+    /// candidate.
     exact: bool,
     max_distance: usize,
 }
 
 impl Finder {
-    /// With `exact`, a position is a hit, too, if another string with the same hash is its newest candidate.
+    /// With `exact`, a position is a hit, too, if another string with the same hash is its newest
+    /// candidate.
     pub(super) fn new(max_distance: u16, exact: bool) -> Self {
         Self {
             heads: vec![0; 1 << MAX_LOG].into_boxed_slice(),
@@ -108,7 +118,8 @@ impl Finder {
         self.hits[at / 64] >> (at % 64) & 1 != 0
     }
 
-    /// Enters the positions up to the block of `at` into the chains. At least four bytes must follow `at`.
+    /// Enters the positions up to the block of `at` into the chains. At least four bytes must
+    /// follow `at`.
     #[inline(always)]
     pub(super) fn insert(&mut self, cluster: Cluster<'_>, at: usize) {
         while self.hits.len() * 64 <= at {
@@ -127,7 +138,8 @@ impl Finder {
         let base = first - ring;
         let mut hits = [0; 64];
         if count == 64 {
-            // Four positions in each iteration: a fifth of the instructions would otherwise be spent on counting.
+            // Four positions in each iteration: a fifth of the instructions would otherwise be
+            // spent on counting.
             for (i, four) in hits.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 for (k, hit) in four.iter_mut().enumerate() {
                     // SAFETY: `first + 64 + 3 <= total`, and all earlier positions are entered.
@@ -153,11 +165,12 @@ impl Finder {
         self.hits.push(bits);
     }
 
-    /// Enters the position `base + at`. Returns whether its newest candidate has the same four bytes; the result is
-    /// meaningless if the candidate is 64 KiB away.
+    /// Enters the position `base + at`. Returns whether its newest candidate has the same four
+    /// bytes; the result is meaningless if the candidate is 64 KiB away.
     ///
     /// # Safety
-    /// `base + at + 4 <= src.len()`, `base` is a multiple of 64 KiB, and all earlier positions, but no later ones, are entered.
+    /// `base + at + 4 <= src.len()`, `base` is a multiple of 64 KiB, and all earlier positions, but
+    /// no later ones, are entered.
     #[inline(always)]
     unsafe fn enter(&mut self, src: &[u8], base: usize, at: usize) -> bool {
         // SAFETY: the caller keeps `base + at + 4` within `src`.
@@ -168,11 +181,13 @@ impl Finder {
         let older = std::mem::replace(head, at as u16);
         self.links[at % RING] = older;
         let distance = at.wrapping_sub(older.into()) % RING;
-        // SAFETY: heads are earlier positions modulo 64 KiB, or 0: the distance leads no further than to the cluster's start.
+        // SAFETY: heads are earlier positions modulo 64 KiB, or 0: the distance leads no further
+        // than to the cluster's start.
         string == unsafe { mem::load32(src, base + at - distance) }
     }
 
-    /// A bit for each of the 64 positions from `ring` on: whether its link leads to a position other than the first.
+    /// A bit for each of the 64 positions from `ring` on: whether its link leads to a position
+    /// other than the first.
     #[inline(always)]
     fn linked(&self, ring: usize) -> u64 {
         let mut linked = [0; 64];
@@ -227,8 +242,8 @@ impl Finder {
         at.min(self.max_distance)
     }
 
-    /// The longest match at `at` among `attempts` candidates; of length 0 if there is none. After each longer match it continues
-    /// with the candidates of the match's end.
+    /// The longest match at `at` among `attempts` candidates; of length 0 if there is none. After
+    /// each longer match it continues with the candidates of the match's end.
     ///
     /// # Panics
     /// If no match may start at `at`.
@@ -271,7 +286,8 @@ impl Finder {
         if best.distance == 0 { Match::default() } else { best }
     }
 
-    /// The longest match at `at` among the `attempts` newest candidates; of length 0 if there is none.
+    /// The longest match at `at` among the `attempts` newest candidates; of length 0 if there is
+    /// none.
     ///
     /// # Panics
     /// If no match may start at `at`.
@@ -300,9 +316,10 @@ impl Finder {
         if best.distance == 0 { Match::default() } else { best }
     }
 
-    /// Finds, among `attempts` candidates, the matches that start at or after `floor` and end after `end`, the end of a known
-    /// match, and calls `found` for each useful one. A match is useful if it starts before the earliest-starting match so
-    /// far; if it starts before the last-ending match and ends after the earliest-starting one; or if it ends last.
+    /// Finds, among `attempts` candidates, the matches that start at or after `floor` and end after
+    /// `end`, the end of a known match, and calls `found` for each useful one. A match is useful if
+    /// it starts before the earliest-starting match so far; if it starts before the last-ending
+    /// match and ends after the earliest-starting one; or if it ends last.
     ///
     /// # Panics
     /// If no match may end at `end`.
@@ -321,10 +338,12 @@ impl Finder {
         let most = cluster.total() - LAST_LITERALS;
         self.insert(cluster, at);
         let here = cluster.probe(at);
-        // The start and the end of the earliest-starting match so far; the start and the end of the last-ending one.
+        // The start and the end of the earliest-starting match so far; the start and the end of the
+        // last-ending one.
         let (mut first, mut reach, mut latest, mut last) = (at + 1, 0, 0, 0);
-        // The four bytes that a match must contain to start before the earliest-starting match; to start before the
-        // last-ending match, and to end after the earliest-starting one; to end after the last-ending one.
+        // The four bytes that a match must contain to start before the earliest-starting match; to
+        // start before the last-ending match, and to end after the earliest-starting one; to end
+        // after the last-ending one.
         let (mut earlier, mut between, mut further, mut later) = (here, here, here, here);
         let mut candidates = Candidates::new(at, self.max_distance_at(at));
         for _ in 0..attempts {

@@ -1,4 +1,5 @@
-//! The input of one cluster, and the types for strings and matches in it. Positions count from the cluster's start.
+//! The input of one cluster, and the types for strings and matches in it. Positions count from the
+//! cluster's start.
 #![allow(unsafe_code)]
 
 use super::mem;
@@ -16,7 +17,8 @@ pub(super) struct Match {
 pub(super) struct Cluster<'a> {
     /// The input from the cluster's start on.
     src: &'a [u8],
-    /// The most bytes that the cluster may take; matches start at or before `total - 12` and end at or before `total - 5`.
+    /// The most bytes that the cluster may take; matches start at or before `total - 12` and end at
+    /// or before `total - 5`.
     total: usize,
 }
 
@@ -67,12 +69,13 @@ impl Cluster<'_> {
 }
 
 impl Probe {
-    /// 0 if the four bytes at `at - distance` are equal; meaningless if that is before the cluster's start. `cluster` must
-    /// be the cluster of this probe.
+    /// 0 if the four bytes at `at - distance` are equal; meaningless if that is before the
+    /// cluster's start. `cluster` must be the cluster of this probe.
     #[inline(always)]
     pub(super) fn differs(self, cluster: Cluster<'_>, distance: usize) -> u32 {
         debug_assert!(self.at + 4 <= cluster.total, "a probe of this cluster");
-        // SAFETY: the position is at most `self.at`, and `self.at + 4 <= total` was checked when the probe was made.
+        // SAFETY: the position is at most `self.at`, and `self.at + 4 <= total` was checked when
+        // the probe was made.
         self.string ^ unsafe { mem::load32(cluster.src, self.at.saturating_sub(distance)) }
     }
 }

@@ -1,8 +1,10 @@
-//! LZ4 level 0: one hash table with one candidate for each position, and steps that grow where nothing matches.
+//! LZ4 level 0: one hash table with one candidate for each position, and steps that grow where
+//! nothing matches.
 //!
-//! Most of the time goes to mispredicted branches, about two for each sequence. So match lengths are compared sixteen bytes
-//! at a time, and copies may overrun. The table stores positions modulo 64 KiB, so that 16 KiB hold 8192 of them. It is
-//! cleared for each cluster: matches must not refer to earlier clusters, and their entries could not be told apart.
+//! Most of the time goes to mispredicted branches, about two for each sequence. So match lengths
+//! are compared sixteen bytes at a time, and copies may overrun. The table stores positions modulo
+//! 64 KiB, so that 16 KiB hold 8192 of them. It is cleared for each cluster: matches must not refer
+//! to earlier clusters, and their entries could not be told apart.
 #![allow(unsafe_code)]
 
 use super::mem;
@@ -11,14 +13,15 @@ use crate::fit::Fit;
 
 /// log2 of the larger table's entries, which take 32 KiB.
 const MAX_LOG: u32 = 14;
-/// For outputs of at least this many bytes the hash covers six bytes instead of five, and the table is twice as large: that
-/// gives fewer and longer matches, of which a large cluster has enough.
+/// For outputs of at least this many bytes the hash covers six bytes instead of five, and the table
+/// is twice as large: that gives fewer and longer matches, of which a large cluster has enough.
 const LARGE: usize = 16 << 10;
 /// log2 of the misses after which the step grows by one byte.
 const SKIP_LOG: u32 = 6;
 
-/// If a large cluster saves at most an eighth of its size, it is encoded again with a hash of five bytes. Clusters of programs save more, and
-/// random bytes are skipped quickly, so that this takes little time.
+/// If a large cluster saves at most an eighth of its size, it is encoded again with a hash of five
+/// bytes. Clusters of programs save more, and random bytes are skipped quickly, so that this takes
+/// little time.
 const LOW_GAIN: usize = 8;
 
 pub(super) struct Fast {
@@ -95,8 +98,9 @@ impl Fast {
             let distance = loop {
                 let newest = std::mem::replace(&mut table[hash::<BYTES, LOG>(here)], at as u16);
                 let distance = at.wrapping_sub(newest.into()) & 0xFFFF;
-                // SAFETY: every entry is a position before `at`, modulo 64 KiB. The distance is thus the true one, or
-                // shorter by a multiple of 64 KiB, and leads to this cluster's start at most.
+                // SAFETY: every entry is a position before `at`, modulo 64 KiB. The distance is
+                // thus the true one, or shorter by a multiple of 64 KiB, and leads to this
+                // cluster's start at most.
                 let there = unsafe { mem::load32(src, at - distance) };
                 // A distance of 0 wraps around, so that it exceeds the maximum, too.
                 if there == here as u32 && distance.wrapping_sub(1) < usize::from(max_distance) {

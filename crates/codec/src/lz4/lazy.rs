@@ -1,12 +1,14 @@
-//! LZ4 levels 1 to 6: a lazy parse. It takes the first match that it finds, unless another match that starts within that
-//! one saves more.
+//! LZ4 levels 1 to 6: a lazy parse. It takes the first match that it finds, unless another match
+//! that starts within that one saves more.
 //!
-//! Each sequence costs three bytes, whatever its length. So the other match saves up to three bytes if it ends later, as
-//! the bytes after the first match's end need no sequence or literals of their own; but the literals before it cost
-//! one byte each. A better match thus starts at most two bytes later, and contains the four bytes around the first match's
-//! end, whose chain is short or empty. Matches that start later are found from the first match's end on, at no extra cost.
+//! Each sequence costs three bytes, whatever its length. So the other match saves up to three bytes
+//! if it ends later, as the bytes after the first match's end need no sequence or literals of their
+//! own; but the literals before it cost one byte each. A better match thus starts at most two bytes
+//! later, and contains the four bytes around the first match's end, whose chain is short or empty.
+//! Matches that start later are found from the first match's end on, at no extra cost.
 //!
-//! A match of 19 bytes or more costs a length byte. If the next match starts within it, it is shortened to avoid that.
+//! A match of 19 bytes or more costs a length byte. If the next match starts within it, it is
+//! shortened to avoid that.
 
 use super::chain::Finder;
 use super::cluster::{Cluster, Match, Span};
@@ -15,7 +17,8 @@ use crate::fit::Fit;
 
 /// The bytes of a sequence besides its literals and length bytes: a token and a distance.
 const SEQUENCE_COST: usize = 3;
-/// A match of at least this many bytes is taken without a search for a better one, which could save little.
+/// A match of at least this many bytes is taken without a search for a better one, which could save
+/// little.
 const LONG: usize = 256;
 
 pub(super) struct Lazy {
@@ -29,7 +32,8 @@ pub(super) struct Lazy {
 struct Alternatives {
     /// The match that saves most, if it saves more than the given one.
     better: Option<Span>,
-    /// The match that ends last of those that start where the given one would still need no length byte.
+    /// The match that ends last of those that start where the given one would still need no length
+    /// byte.
     next: Option<Span>,
 }
 
@@ -44,7 +48,8 @@ impl Lazy {
         let most = dst.len();
         self.finder.begin(most);
         let mut writer = SequenceWriter::new(dst);
-        // The bytes before `anchor` are written; `next` is the match that starts there, if it is known.
+        // The bytes before `anchor` are written; `next` is the match that starts there, if it is
+        // known.
         let (mut anchor, mut next) = (0, None);
         while let Some(mut taken) = next.take().or_else(|| self.find(cluster, anchor, most)) {
             loop {
@@ -70,7 +75,8 @@ impl Lazy {
         writer.finish(src, anchor, end)
     }
 
-    /// The first match that starts within `most` bytes from `anchor` on: more literals could not fit.
+    /// The first match that starts within `most` bytes from `anchor` on: more literals could not
+    /// fit.
     #[inline(always)]
     fn find(&mut self, cluster: Cluster<'_>, anchor: usize, most: usize) -> Option<Span> {
         let limit = (cluster.last() + 1).min(anchor + most);
@@ -101,7 +107,8 @@ impl Lazy {
             return alternatives;
         }
         if !self.finder.is_hit(cluster, end - 3) {
-            // A match of four bytes: a match that starts two bytes later need not contain the four bytes at its end.
+            // A match of four bytes: a match that starts two bytes later need not contain the four
+            // bytes at its end.
             let at = first + 2;
             if end == first + MIN_MATCH && at <= cluster.last() && self.finder.is_hit(cluster, at) {
                 let Match { len, distance } = self.finder.longest(cluster, at, self.attempts);
@@ -128,8 +135,9 @@ impl Lazy {
     }
 }
 
-/// Shortens `taken` so that it needs no length byte, and returns the rest of `next` from its new end on. Changes nothing and
-/// returns `None` if that saves nothing or if no match may start at the new end, which is after `last`.
+/// Shortens `taken` so that it needs no length byte, and returns the rest of `next` from its new
+/// end on. Changes nothing and returns `None` if that saves nothing or if no match may start at the
+/// new end, which is after `last`.
 #[inline(always)]
 fn shortened(taken: &mut Span, next: Span, last: usize) -> Option<Span> {
     let end = taken.first + MAX_SHORT;

@@ -1,13 +1,16 @@
-//! LZ4 encoding by liblz4, as mkfs.erofs does it: deltas make the images of other programs again, byte for byte.
+//! LZ4 encoding by liblz4, as mkfs.erofs does it: deltas make the images of other programs again,
+//! byte for byte.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::error::EncodeError;
 use crate::fit::{self, Compressor, Fit};
+use crate::version::OWN;
 
 unsafe extern "C" {
-    // lz4.h and lz4hc.h, since 1.8.3 and 1.9.0: the crate lz4-sys links them, but does not declare them.
+    // lz4.h and lz4hc.h, since 1.8.3 and 1.9.0: the crate lz4-sys links them, but does not declare
+    // them.
     fn LZ4_compress_destSize(
         src: *const c_char,
         dst: *mut c_char,
@@ -25,10 +28,22 @@ unsafe extern "C" {
     fn LZ4_sizeofStateHC() -> c_int;
 }
 
-/// liblz4's version: 1.9.4 is 10,904.
-pub(crate) fn library_version() -> u32 {
+/// liblz4's version, of which 1.9.4 is 10,904, and how its bytes differ between processors.
+pub(crate) fn version(is_fast: bool) -> u32 {
     // SAFETY: the function takes nothing and only returns a constant.
-    u32::try_from(unsafe { lz4_sys::LZ4_versionNumber() }).unwrap_or(0)
+    let version = u32::try_from(unsafe { lz4_sys::LZ4_versionNumber() }).unwrap_or(0);
+    version.saturating_add(liblz4_variant(is_fast) * OWN)
+}
+
+/// liblz4's bytes depend on the processor: its hashes are of bytes in the processor's order, and
+/// those of the fast level are of as many bytes as a register has.
+pub(crate) const fn liblz4_variant(is_fast: bool) -> u32 {
+    match (cfg!(target_endian = "little"), cfg!(target_pointer_width = "64")) {
+        (true, true) => 1,
+        (true, false) => 1 + is_fast as u32,
+        (false, true) => 3,
+        (false, false) => 3 + is_fast as u32,
+    }
 }
 
 /// liblz4's compressors with fixed output size.
@@ -54,12 +69,14 @@ impl Library {
         let target = c_int::try_from(dst.len()).ok()?;
         let (from, to) = (src.as_ptr().cast::<c_char>(), dst.as_mut_ptr().cast::<c_char>());
         let produced = if self.level == 0 {
-            // SAFETY: liblz4 reads at most `taken` bytes at `from` and writes at most `target` bytes at `to`: both are the lengths of the
-            // slices. `taken` is a valid place for its result.
+            // SAFETY: liblz4 reads at most `taken` bytes at `from` and writes at most `target`
+            // bytes at `to`: both are the lengths of the slices. `taken` is a valid place for its
+            // result.
             unsafe { LZ4_compress_destSize(from, to, &raw mut taken, target) }
         } else {
             let state = self.state.as_mut_ptr().cast::<c_void>();
-            // SAFETY: as above. `state` has `LZ4_sizeofStateHC` bytes, is aligned to 8 bytes as lz4hc.h asks, and liblz4 initialises it.
+            // SAFETY: as above. `state` has `LZ4_sizeofStateHC` bytes, is aligned to 8 bytes as
+            // lz4hc.h asks, and liblz4 initialises it.
             unsafe {
                 LZ4_compress_HC_destSize(state, from, to, &raw mut taken, target, self.level.into())
             }
@@ -102,17 +119,15 @@ impl Compressor for Library {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Algorithm, Decoder, LIBLZ4, Lz4Params, Method, Params, Portion, compressor, right_align,
-    };
+    use crate::{Algorithm, Decoder, LIBLZ4, Params, Portion, compressor, right_align};
 
     #[test]
     fn liblz4_fills_clusters_of_each_level() {
         let line = |n: u32| format!("number {} of the list\n", n.wrapping_mul(2_654_435_761) >> 12);
         let text: Vec<u8> = (0..5000).flat_map(|n| line(n).into_bytes()).collect();
         for level in [0, 1, 3, 9, 12] {
-            let method = Method::Lz4(Lz4Params { level: LIBLZ4 + level, max_distance: 65535 });
-            let params = Params { method, ..Params::new(Algorithm::Lz4, None).unwrap() };
+            let fast = Params::new(Algorithm::Lz4, None).unwrap();
+            let params = Params { level: LIBLZ4 + level, ..fast };
             let mut encoder = compressor(&params).unwrap();
             let (mut at, mut clusters) = (0, 0);
             while at < text.len() {
@@ -142,6 +157,5 @@ mod tests {
             assert_eq!(encoder.fit_exact(&text, &mut all[..1024]), Ok(Fit::Incompressible));
             assert!(clusters > 1);
         }
-        assert!(Params::new(Algorithm::Lz4, Some(LIBLZ4)).is_err());
     }
 }

@@ -1,5 +1,6 @@
-//! Walks through the sequences of a cluster by the rules of Linux's decoder, which refuses some streams that others accept. Nothing is
-//! decoded. Sources: the LZ4 block format, and what Linux 6.18 and 7.2 do with damaged clusters.
+//! Walks through the sequences of a cluster by the rules of Linux's decoder, which refuses some
+//! streams that others accept. Nothing is decoded. Sources: the LZ4 block format, and what Linux
+//! 6.18 and 7.2 do with damaged clusters.
 
 use crate::decoder::Portion;
 
@@ -9,12 +10,14 @@ const LAST_LITERALS: usize = 5;
 const MATCH_LIMIT: usize = 12;
 /// Bytes that a length of literals may not start within, at the end of the input.
 const LENGTH_END: usize = 15;
-/// Bytes that Linux copies at once if input and output have so many more: then it does not look at the ends.
+/// Bytes that Linux copies at once if input and output have so many more: then it does not look at
+/// the ends.
 const SHORT_INPUT: usize = 16;
 const SHORT_OUTPUT: usize = 32;
 
-/// The largest match distance in the cluster `src`, which decodes to `decoded` bytes, or for a prefix to more; `None` if Linux refuses the
-/// cluster, or if a distance is 0, for which decoders give different bytes.
+/// The largest match distance in the cluster `src`, which decodes to `decoded` bytes, or for a
+/// prefix to more; `None` if Linux refuses the cluster, or if a distance is 0, for which decoders
+/// give different bytes.
 pub(crate) fn farthest_match(src: &[u8], decoded: usize, portion: Portion) -> Option<usize> {
     let is_prefix = portion == Portion::Prefix;
     let (input, output) = (src.len(), decoded);

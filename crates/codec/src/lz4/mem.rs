@@ -1,5 +1,6 @@
-//! Memory access without bounds checks for LZ4: unaligned loads and stores, comparison of bytes, and copies that may write
-//! more than asked for. Each unsafe function states its condition. Nothing here depends on the LZ4 format.
+//! Memory access without bounds checks for LZ4: unaligned loads and stores, comparison of bytes,
+//! and copies that may write more than asked for. Each unsafe function states its condition.
+//! Nothing here depends on the LZ4 format.
 #![allow(unsafe_code)]
 
 use std::hint::select_unpredictable;
@@ -11,7 +12,8 @@ use std::hint::select_unpredictable;
 #[inline(always)]
 pub(super) unsafe fn load32(src: &[u8], at: usize) -> u32 {
     debug_assert!(at + 4 <= src.len());
-    // SAFETY: the caller keeps `at + 4` within `src`, so four bytes from `at` are readable; any alignment is accepted.
+    // SAFETY: the caller keeps `at + 4` within `src`, so four bytes from `at` are readable; any
+    // alignment is accepted.
     let raw = unsafe { src.as_ptr().wrapping_add(at).cast::<u32>().read_unaligned() };
     u32::from_le(raw)
 }
@@ -23,7 +25,8 @@ pub(super) unsafe fn load32(src: &[u8], at: usize) -> u32 {
 #[inline(always)]
 pub(super) unsafe fn load64(src: &[u8], at: usize) -> u64 {
     debug_assert!(at + 8 <= src.len());
-    // SAFETY: the caller keeps `at + 8` within `src`, so eight bytes from `at` are readable; any alignment is accepted.
+    // SAFETY: the caller keeps `at + 8` within `src`, so eight bytes from `at` are readable; any
+    // alignment is accepted.
     let raw = unsafe { src.as_ptr().wrapping_add(at).cast::<u64>().read_unaligned() };
     u64::from_le(raw)
 }
@@ -50,7 +53,8 @@ pub(super) unsafe fn same(src: &[u8], a: usize, b: usize) -> bool {
 pub(super) unsafe fn common(src: &[u8], a: usize, b: usize, end: usize) -> usize {
     debug_assert!(b <= a && a <= end && end <= src.len());
     let mut n = 0;
-    // Sixteen bytes at a time: most matches end within the first sixteen, and their length needs no further branch.
+    // Sixteen bytes at a time: most matches end within the first sixteen, and their length needs no
+    // further branch.
     while a + n + 16 <= end {
         // SAFETY: `b <= a` and `a + n + 16 <= end <= src.len()` hold for these four loads.
         let low = unsafe { load64(src, a + n) } ^ unsafe { load64(src, b + n) };
@@ -104,11 +108,13 @@ pub(super) unsafe fn copy_over(dst: &mut [u8], to: usize, src: &[u8], from: usiz
     debug_assert!(from + len + 32 <= src.len() && to + len + 32 <= dst.len());
     let mut done = 0;
     loop {
-        // SAFETY: `done <= len`, and both slices reach 32 bytes beyond `len`, so `from + done` is inside `src`.
+        // SAFETY: `done <= len`, and both slices reach 32 bytes beyond `len`, so `from + done` is
+        // inside `src`.
         let s = unsafe { src.as_ptr().add(from + done) };
         // SAFETY: likewise for `dst`.
         let d = unsafe { dst.as_mut_ptr().add(to + done) };
-        // SAFETY: 32 bytes are readable at `s` and writable at `d`; a shared and an exclusive borrow never overlap.
+        // SAFETY: 32 bytes are readable at `s` and writable at `d`; a shared and an exclusive
+        // borrow never overlap.
         unsafe { core::ptr::copy_nonoverlapping(s, d, 32) };
         done += 32;
         if done >= len {
@@ -117,7 +123,8 @@ pub(super) unsafe fn copy_over(dst: &mut [u8], to: usize, src: &[u8], from: usiz
     }
 }
 
-/// Copies `src[from..from + len]` to `dst[to..]`; may write up to 31 bytes beyond `len` if they lie within `dst`.
+/// Copies `src[from..from + len]` to `dst[to..]`; may write up to 31 bytes beyond `len` if they lie
+/// within `dst`.
 #[inline(always)]
 pub(super) fn copy(dst: &mut [u8], to: usize, src: &[u8], from: usize, len: usize) {
     if to + len + 32 > dst.len() || from + len + 32 > src.len() {
@@ -127,15 +134,17 @@ pub(super) fn copy(dst: &mut [u8], to: usize, src: &[u8], from: usize, len: usiz
     unsafe { copy_over(dst, to, src, from, len) };
 }
 
-/// Copies `buf[from..from + len]` to `buf[to..]` byte by byte in ascending order, so that the source may include bytes that
-/// this copy wrote. May write up to 31 bytes beyond `len` if they lie within `buf`. `from` and `to` must differ.
+/// Copies `buf[from..from + len]` to `buf[to..]` byte by byte in ascending order, so that the
+/// source may include bytes that this copy wrote. May write up to 31 bytes beyond `len` if they lie
+/// within `buf`. `from` and `to` must differ.
 #[inline(always)]
 pub(super) fn copy_within(buf: &mut [u8], from: usize, to: usize, len: usize) {
     if from > to || to + len + 32 > buf.len() {
         return copy_within_bounds(buf, from, to, len);
     }
     match to - from {
-        // SAFETY: `from < to`, the step is no longer than their distance, and 32 bytes beyond `to + len` are `buf`'s.
+        // SAFETY: `from < to`, the step is no longer than their distance, and 32 bytes beyond `to +
+        // len` are `buf`'s.
         32.. => unsafe { copy_in_steps::<32>(buf, from, to, len) },
         // SAFETY: as above.
         8.. => unsafe { copy_in_steps::<8>(buf, from, to, len) },
@@ -171,7 +180,8 @@ unsafe fn copy_in_steps<const N: usize>(buf: &mut [u8], from: usize, to: usize, 
         let s = unsafe { start.add(from + done) }.cast_const();
         // SAFETY: as above.
         let d = unsafe { start.add(to + done) };
-        // SAFETY: N bytes at both ends lie within `buf`, and do not overlap as the two are at least N apart.
+        // SAFETY: N bytes at both ends lie within `buf`, and do not overlap as the two are at least
+        // N apart.
         unsafe { core::ptr::copy_nonoverlapping(s, d, N) };
         done += N;
     }

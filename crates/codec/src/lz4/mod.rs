@@ -1,6 +1,7 @@
 //! LZ4: own compressors with fixed-size output, and decoders. Source: FORMAT.md 6.5.
 //!
-//! `encode` has the compressors. `decode` decodes by `unchecked` or `liblz4`, `range` through a window; `linux_walk` says what Linux accepts.
+//! `encode` has the compressors. `decode` decodes by `unchecked` or `liblz4`, `range` through a
+//! window; `linux_walk` says what Linux accepts.
 
 #[cfg(feature = "encode")]
 mod chain;
@@ -33,9 +34,9 @@ pub use range::lz4_window;
 
 pub(crate) use decode::{decode, decode_in_place};
 #[cfg(feature = "encode")]
-pub(crate) use encode::Lz4;
-#[cfg(any(feature = "liblz4-encode", all(feature = "encode", test)))]
-pub(crate) use library::{Library, library_version};
+pub(crate) use encode::CODEC;
+#[cfg(all(feature = "encode", test))]
+pub(crate) use library::liblz4_variant;
 #[cfg(feature = "encode")]
 pub(crate) use linux_walk::farthest_match;
 pub(crate) use range::decode_range;

@@ -1,18 +1,23 @@
-//! LZ4 levels 7 to 12: a shortest-path parse that fills the cluster's output, the byte budget. Of all encodings with the
-//! matches found, it chooses the one that takes the most input.
+//! LZ4 levels 7 to 12: a shortest-path parse that fills the cluster's output, the byte budget. Of
+//! all encodings with the matches found, it chooses the one that takes the most input.
 //!
-//! A sequence costs a token, its literals and two bytes of distance, and length bytes for more than 14 literals or a match
-//! of more than 18 bytes. A longer match at the same cost is never worse. So of all matches that known_end a position only the
-//! one that ends last matters, at its full length or at the longest length without length bytes. The nodes of the graph
-//! are the positions where matches start and end, marked by a bit for each position; literals connect them.
+//! A sequence costs a token, its literals and two bytes of distance, and length bytes for more than
+//! 14 literals or a match of more than 18 bytes. A longer match at the same cost is never worse. So
+//! of all matches that known_end a position only the one that ends last matters, at its full length
+//! or at the longest length without length bytes. The nodes of the graph are the positions where
+//! matches start and end, marked by a bit for each position; literals connect them.
 //!
-//! The parse searches for matches where it knows none, and then at a known match's end: all matches that go beyond that end
-//! contain the four bytes there. Pending nodes are in a ring buffer that stays in the first-level cache; settled nodes,
-//! whose cheapest path is known, are in a list. When the list is full, the path to its last node is written, and the parse
-//! starts again behind it. A very long match is taken at once.
+//! The parse searches for matches where it knows none, and then at a known match's end: all matches
+//! that go beyond that end contain the four bytes there. Pending nodes are in a ring buffer that
+//! stays in the first-level cache; settled nodes, whose cheapest path is known, are in a list. When
+//! the list is full, the path to its last node is written, and the parse starts again behind it. A
+//! very long match is taken at once.
 //!
-//! About every fifth byte is a node, and whether a match or literals lead to it is unpredictable. So the code selects without a
-//! branch, and no node depends on a store by the node before it.
+//! About every fifth byte is a node, and whether a match or literals lead to it is unpredictable.
+//! So the code selects without a branch, and no node depends on a store by the node before it.
+
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Reverse;
 use std::hint::select_unpredictable as select;
@@ -24,17 +29,20 @@ use super::sequence_writer::{
 };
 use crate::fit::Fit;
 
-/// Candidates tried where no match is known: longer matches are found from the end of the match that they give.
+/// Candidates tried where no match is known: longer matches are found from the end of the match
+/// that they give.
 const FIRST_ATTEMPTS: u32 = 3;
-/// The length in bytes of a usual match. For a match of `n` times that length, `n` times as many candidates are tried at its
-/// end: input with long matches has few of them, each with many candidates that are nearly as good.
+/// The length in bytes of a usual match. For a match of `n` times that length, `n` times as many
+/// candidates are tried at its end: input with long matches has few of them, each with many
+/// candidates that are nearly as good.
 const USUAL_LEN: usize = 24;
 /// The most positions searched before the parse settles nodes.
 const CHUNK: usize = 512;
-/// A match of at least this many bytes is taken without a search for a better one, which could save little.
+/// A match of at least this many bytes is taken without a search for a better one, which could save
+/// little.
 const LONG: usize = 1024;
-/// The range of positions that may hold pending nodes: a round may start within a match, search a chunk, and find another
-/// match at its end.
+/// The range of positions that may hold pending nodes: a round may start within a match, search a
+/// chunk, and find another match at its end.
 const RING: usize = 4096;
 const _: () = assert!(CHUNK + 2 * LONG < RING);
 /// The most settled nodes, so that memory does not grow with the input.
@@ -49,10 +57,11 @@ pub(super) struct Effort {
     pub(super) exact: bool,
 }
 
-/// The cost of a path. The high 24 bits count bytes, which include the token of the sequence that is not yet complete. The
-/// low 8 bits count that sequence's literals, so that they overflow into the bytes when a length byte is due; of two paths
-/// with the same bytes, the one that needs its next length byte later is cheaper. (This counts a length byte for every 256
-/// literals instead of 255; the writer computes exact sizes.)
+/// The cost of a path. The high 24 bits count bytes, which include the token of the sequence that
+/// is not yet complete. The low 8 bits count that sequence's literals, so that they overflow into
+/// the bytes when a length byte is due; of two paths with the same bytes, the one that needs its
+/// next length byte later is cheaper. (This counts a length byte for every 256 literals instead of
+/// 255; the writer computes exact sizes.)
 type Cost = u32;
 
 /// The low bits of a sequence without literals: its fifteenth literal overflows.
@@ -65,10 +74,12 @@ const fn bytes(cost: Cost) -> usize {
     (cost >> 8) as usize
 }
 
-/// A pending node: a position where a match starts or ends. Its mark is set, or it is [`EMPTY`](Self::EMPTY).
+/// A pending node: a position where a match starts or ends. Its mark is set, or it is
+/// [`EMPTY`](Self::EMPTY).
 #[derive(Clone, Copy)]
 struct Node {
-    /// The cheapest path with a match that ends here: its cost, the settled node where that match starts, and its distance.
+    /// The cheapest path with a match that ends here: its cost, the settled node where that match
+    /// starts, and its distance.
     cost: Cost,
     from: u32,
     by: u16,
@@ -82,8 +93,8 @@ impl Node {
     const EMPTY: Self = Self { cost: UNREACHED, from: 0, by: 0, distance: 0, end: 0 };
 }
 
-/// A node whose cheapest path is known: the path comes from the settled node `from` with a match of distance `by`, or with
-/// literals if `by` is 0.
+/// A node whose cheapest path is known: the path comes from the settled node `from` with a match of
+/// distance `by`, or with literals if `by` is 0.
 #[derive(Clone, Copy)]
 struct Settled {
     at: u32,
@@ -91,7 +102,8 @@ struct Settled {
     by: u16,
 }
 
-/// The end of an encoding: after the settled node `node` a match `last`, if its length is not 0, then literals up to `reach`.
+/// The end of an encoding: after the settled node `node` a match `last`, if its length is not 0,
+/// then literals up to `reach`.
 #[derive(Clone, Copy, Default)]
 struct End {
     reach: usize,
@@ -106,7 +118,6 @@ impl End {
     }
 }
 
-/// The state of the parse.
 #[derive(Clone, Copy)]
 struct ParseState {
     /// The latest settled node's position.
@@ -197,8 +208,8 @@ impl Optimal {
         state.next = state.at;
     }
 
-    /// Alternates between searching matches and settling nodes until the budget is spent, and returns false, or until the list of settled nodes
-    /// is full.
+    /// Alternates between searching matches and settling nodes until the budget is spent, and
+    /// returns false, or until the list of settled nodes is full.
     fn parse(&mut self, cluster: Cluster<'_>, state: &mut ParseState, budget: usize) -> bool {
         let (total, last) = (cluster.total(), cluster.last());
         // The end and the start of the match that ends last.
@@ -207,7 +218,8 @@ impl Optimal {
         while at <= last {
             let spare = budget.saturating_sub(bytes(state.cost));
             let limit = (at + CHUNK.min(spare / 2 + 32)).min(last + 1);
-            // Enter all positions of the round at once: the branch on each block would be mispredicted.
+            // Enter all positions of the round at once: the branch on each block would be
+            // mispredicted.
             self.finder.insert(cluster, limit - 1);
             while at < limit {
                 at = self.finder.next_hit(cluster, at, limit);
@@ -242,7 +254,8 @@ impl Optimal {
                     (at + 1).max(known_end - 3)
                 };
             }
-            // A match found later may be extended to an earlier start, but not before the start of the known match.
+            // A match found later may be extended to an earlier start, but not before the start of
+            // the known match.
             let settled = if at < known_end { known_start } else { at };
             self.advance(state, settled.min(total), budget);
             let literals = settled.min(total).saturating_sub(state.at) as u64;
@@ -260,7 +273,8 @@ impl Optimal {
         false
     }
 
-    /// Finds the longest match at `at`, extends its start to `floor` at most, adds it to the nodes, and returns it.
+    /// Finds the longest match at `at`, extends its start to `floor` at most, adds it to the nodes,
+    /// and returns it.
     #[inline(always)]
     fn take_longest(&mut self, cluster: Cluster<'_>, floor: usize, at: usize) -> Option<Span> {
         let mut found = self.finder.longest_of_newest(cluster, at, FIRST_ATTEMPTS);
@@ -275,8 +289,9 @@ impl Optimal {
         Some(found)
     }
 
-    /// Adds to the nodes all matches that start at or after `floor` and end after the known match from `known_start` to
-    /// `known_end`. Returns the long match that starts first, or else the match that ends last.
+    /// Adds to the nodes all matches that start at or after `floor` and end after the known match
+    /// from `known_start` to `known_end`. Returns the long match that starts first, or else the
+    /// match that ends last.
     #[inline(never)]
     fn take_all(
         &mut self,
@@ -303,8 +318,8 @@ impl Optimal {
         long.or(last)
     }
 
-    /// Takes the long match `found` from its cheapest start: its first position, or a later node up to `known_end`. Returns
-    /// whether the budget is enough for all of it.
+    /// Takes the long match `found` from its cheapest start: its first position, or a later node up
+    /// to `known_end`. Returns whether the budget is enough for all of it.
     #[cold]
     #[inline(never)]
     fn take_long(
@@ -359,7 +374,8 @@ impl Optimal {
     /// Settles the pending nodes before `limit`.
     #[inline(never)]
     fn advance(&mut self, state: &mut ParseState, limit: usize, budget: usize) {
-        // Copies of the state and of a word of marks stay in registers; settling a node may add marks to that word.
+        // Copies of the state and of a word of marks stay in registers; settling a node may add
+        // marks to that word.
         let mut now = *state;
         let mut first = now.next / 64 * 64;
         while first < limit {
@@ -397,8 +413,8 @@ impl Optimal {
         (state.at, state.cost) = (at, cost);
     }
 
-    /// Finds the cheapest path to the node at `at`, and updates the ends of the match that starts there. Returns the marks to
-    /// add to the word of `at`.
+    /// Finds the cheapest path to the node at `at`, and updates the ends of the match that starts
+    /// there. Returns the marks to add to the word of `at`.
     #[inline(always)]
     fn settle(&mut self, state: &mut ParseState, at: usize, budget: usize) -> u64 {
         let node = std::mem::replace(&mut self.nodes[at % RING], Node::EMPTY);
@@ -451,8 +467,9 @@ impl Optimal {
         }
     }
 
-    /// Updates the node at `end` with the path of cost `cost` that comes from the latest settled node, at `at`, by a match of
-    /// `distance`. Returns the node's mark if it is in the word of `at`; otherwise it is set here.
+    /// Updates the node at `end` with the path of cost `cost` that comes from the latest settled
+    /// node, at `at`, by a match of `distance`. Returns the node's mark if it is in the word of
+    /// `at`; otherwise it is set here.
     #[inline(always)]
     fn relax(&mut self, at: usize, end: usize, cost: Cost, distance: u16) -> u64 {
         let mark = 1 << (end % 64);
@@ -470,7 +487,8 @@ impl Optimal {
     /// Collects the matches of the path to `end`, the last one first, and returns their number.
     fn trace(&mut self, end: End) -> usize {
         let Self { settled, path, .. } = self;
-        // A path has at most all settled nodes and a last match. With a power of two, there is no more capacity than that.
+        // A path has at most all settled nodes and a last match. With a power of two, there is no
+        // more capacity than that.
         path.resize(path.len().max((settled.len() + 1).next_power_of_two()), Span::default());
         let (mut node, mut len) = (end.node, 0);
         if end.last.len > 0 {
@@ -517,67 +535,5 @@ fn add_match(nodes: &mut [Node; RING], marks: &mut [u64; RING / 64], found: Span
 impl Span {
     const fn is_long(self) -> bool {
         self.end - self.first >= LONG
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::decode;
-    use super::*;
-    use crate::decoder::Portion;
-    use proptest::prelude::*;
-
-    fn noise(len: usize, symbols: u32, seed: u32) -> impl Iterator<Item = u8> {
-        let mut state = seed;
-        std::iter::repeat_with(move || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            b'a' + ((state >> 16) % symbols) as u8
-        })
-        .take(len)
-    }
-
-    /// Encodes `src`, asserts that it decodes to the same bytes, and returns the bytes taken and the encoded ones.
-    fn encode(optimal: &mut Optimal, src: &[u8], size: usize) -> (usize, usize) {
-        let mut dst = vec![0; size];
-        let Fit::Encoded { consumed, produced } = optimal.fit(src, src.len(), &mut dst) else {
-            return (0, 0);
-        };
-        let mut out = vec![0; consumed];
-        decode(&dst[..produced], &mut out, Portion::Whole).unwrap();
-        assert!(out == src[..consumed]);
-        (consumed, produced)
-    }
-
-    #[test]
-    fn memory_does_not_grow_with_the_input() {
-        // Of two symbols nearly each position is a node.
-        let src: Vec<u8> = noise(2 << 20, 2, 1).collect();
-        let mut optimal = Optimal::new(Effort { attempts: 16, exact: true }, 65535);
-        assert_eq!(encode(&mut optimal, &src, 1 << 20).0, src.len());
-        assert!(optimal.settled.capacity() <= MAX_SETTLED, "{}", optimal.settled.capacity());
-        assert!(optimal.path.capacity() <= MAX_SETTLED, "{}", optimal.path.capacity());
-    }
-
-    proptest! {
-        #[test]
-        fn starting_again_costs_some_bytes(
-            pieces in proptest::collection::vec((0usize..9000, 1u32..40, any::<u32>(), 0usize..30_000, 0usize..3000), 9..30),
-            size in 4096usize..70_000,
-            attempts in 1u32..40,
-        ) {
-            let mut src = vec![0];
-            for (len, symbols, seed, back, copied) in pieces {
-                src.extend(noise(len, symbols, seed));
-                let from = src.len() - back.min(src.len());
-                src.extend_from_within(from..(from + copied).min(src.len()));
-            }
-            let mut optimal = Optimal::new(Effort { attempts, exact: true }, 65535);
-            let (_, usual) = encode(&mut optimal, &src, 1 << 20);
-            optimal.max_settled = 2 * RING + 1000;
-            encode(&mut optimal, &src, size);
-            // Usually one byte each time, and seldom ten: here after a thousand nodes, else after 57,000.
-            let (_, again) = encode(&mut optimal, &src, 1 << 20);
-            prop_assert!(again <= usual + usual / 25 + 20, "{again} {usual}");
-        }
     }
 }

@@ -1,9 +1,13 @@
-//! LZ4 decoding of a range ("rolling decompression" in the EROFS paper). Bytes before the range go through a ring buffer of at
-//! most 17 pages, the window; the range goes directly to the output. So memory does not depend on the cluster's size, and
-//! nothing is copied twice.
+//! LZ4 decoding of a range ("rolling decompression" in the EROFS paper). Bytes before the range go
+//! through a ring buffer of at most 17 pages, the window; the range goes directly to the output. So
+//! memory does not depend on the cluster's size, and nothing is copied twice.
 //!
-//! LZ4 matches reach back at most 65,535 bytes, or less if the superblock says so. Copies in steps of 32 bytes may write more
-//! than asked for; the window is longer by that, so that they never overwrite bytes that a match may refer to.
+//! LZ4 matches reach back at most 65,535 bytes, or less if the superblock says so. Copies in steps
+//! of 32 bytes may write more than asked for; the window is longer by that, so that they never
+//! overwrite bytes that a match may refer to.
+
+#[cfg(test)]
+mod tests;
 
 use crate::error::DecodeError;
 
@@ -11,11 +15,12 @@ use super::mem;
 
 /// Windows are multiples of 4 KiB pages.
 const PAGE: usize = 1 << 12;
-/// Bytes at the window's end that only copies that overrun write to: they overrun by less than 32 bytes.
+/// Bytes at the window's end that only copies that overrun write to: they overrun by less than 32
+/// bytes.
 const SLACK: usize = 64;
 
-/// The size in bytes of the window that decoding a range needs if matches reach back at most `max_distance` bytes: 17 pages
-/// of 4 KiB for 65,535 bytes, 3 pages for 8 KiB.
+/// The size in bytes of the window that decoding a range needs if matches reach back at most
+/// `max_distance` bytes: 17 pages of 4 KiB for 65,535 bytes, 3 pages for 8 KiB.
 #[must_use]
 pub fn lz4_window(max_distance: u16) -> usize {
     (usize::from(max_distance) + SLACK).next_multiple_of(PAGE)
@@ -120,7 +125,8 @@ impl RangeWriter<'_> {
         self.total += n;
     }
 
-    /// Writes a match of `len` bytes, or the part of it that the range needs. At least `distance` bytes were decoded.
+    /// Writes a match of `len` bytes, or the part of it that the range needs. At least `distance`
+    /// bytes were decoded.
     #[inline(always)]
     fn repeat(&mut self, distance: usize, len: usize) {
         if distance > self.at || !self.fits_window(len) {
@@ -141,7 +147,8 @@ impl RangeWriter<'_> {
             len -= n;
         }
         while len > 0 && self.len < self.out.len() && distance > self.len {
-            // The match starts before the range: up to `distance - self.len` bytes of it are in the window.
+            // The match starts before the range: up to `distance - self.len` bytes of it are in the
+            // window.
             let back = self.back(distance - self.len);
             let n =
                 len.min(self.out.len() - self.len).min(distance - self.len).min(self.ring - back);
@@ -183,8 +190,8 @@ fn next(src: &[u8], ip: &mut usize) -> Result<u8, DecodeError> {
     Ok(byte)
 }
 
-/// Reads a length: the four bits of `nibble` and, if all are set, the bytes that add to it. The sum cannot overflow: each byte
-/// of the input adds at most 255.
+/// Reads a length: the four bits of `nibble` and, if all are set, the bytes that add to it. The sum
+/// cannot overflow: each byte of the input adds at most 255.
 #[inline(always)]
 fn length(src: &[u8], ip: &mut usize, nibble: u8) -> Result<usize, DecodeError> {
     let mut len = usize::from(nibble);
@@ -198,124 +205,4 @@ fn length(src: &[u8], ip: &mut usize, nibble: u8) -> Result<usize, DecodeError> 
         }
     }
     Ok(len)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::{Fit, Lz4Params, Method, Params};
-
-    /// One encoded cluster, and its decoded content.
-    fn cluster(content: &[u8], max_distance: u16) -> (Vec<u8>, Vec<u8>) {
-        let method = Method::Lz4(Lz4Params { level: 3, max_distance });
-        let mut encoder = crate::compressor(&Params {
-            method,
-            ..Params::new(crate::Algorithm::Lz4, None).unwrap()
-        })
-        .unwrap();
-        let mut block = vec![0; 1 << 16];
-        let Fit::Encoded { consumed, produced, .. } = encoder.fit(content, 0, &mut block).unwrap()
-        else {
-            return (Vec::new(), Vec::new());
-        };
-        block.truncate(produced);
-        (block, content[..consumed].to_vec())
-    }
-
-    fn noise(len: usize) -> Vec<u8> {
-        let mut state = 7u32;
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state.to_be_bytes()[0]
-        };
-        (0..len).map(|_| next()).collect()
-    }
-
-    fn content() -> impl Strategy<Value = Vec<u8>> {
-        let piece = prop_oneof![
-            proptest::collection::vec(any::<u8>(), 1..300),
-            (any::<u8>(), 1usize..5000).prop_map(|(byte, len)| vec![byte; len]),
-            (proptest::collection::vec(0u8..9, 1..60), 1usize..90)
-                .prop_map(|(text, n)| text.repeat(n)),
-        ];
-        // The same bytes twice, so that matches reach far back.
-        proptest::collection::vec(piece, 1..60)
-            .prop_map(|pieces| [pieces.concat(), pieces.concat()].concat())
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
-
-        #[test]
-        fn any_range_equals_that_part_of_the_whole(
-            content in content(),
-            skip: prop::sample::Index,
-            len: prop::sample::Index,
-        ) {
-            let (encoded, expected) = cluster(&content, u16::MAX);
-            if !expected.is_empty() {
-                let skip = skip.index(expected.len());
-                let len = len.index(expected.len() - skip) + 1;
-                let mut window = vec![0xa5; lz4_window(u16::MAX)];
-                let mut out = vec![0; len];
-                decode_range(&encoded, &mut window, skip, &mut out).unwrap();
-                prop_assert!(out == expected[skip..skip + len]);
-                let mut beyond = vec![0; expected.len() - skip + 1];
-                prop_assert!(decode_range(&encoded, &mut window, skip, &mut beyond).is_err());
-            }
-        }
-
-        #[test]
-        fn a_window_for_the_largest_distance_is_enough(
-            content in content(),
-            max_distance in 1024u16..9000,
-            skip: prop::sample::Index,
-        ) {
-            let (encoded, expected) = cluster(&content, max_distance);
-            if !expected.is_empty() {
-                let skip = skip.index(expected.len());
-                let mut window = vec![0xa5; lz4_window(max_distance)];
-                let mut out = vec![0; expected.len() - skip];
-                decode_range(&encoded, &mut window, skip, &mut out).unwrap();
-                prop_assert!(out == expected[skip..]);
-            }
-        }
-
-        #[test]
-        fn garbage_never_panics(src: Vec<u8>, len in 0usize..3000, skip in 0usize..200_000, window in 0usize..9000) {
-            let mut window = vec![0; window];
-            let _ = decode_range(&src, &mut window, skip, &mut vec![0; len]);
-        }
-    }
-
-    #[test]
-    fn matches_reach_back_across_the_windows_end() {
-        // Three times the same 50,000 random bytes, in one match as our encoders do not write it.
-        let part = noise(50_000);
-        let expected = [part.as_slice(), &part, &part, &[9; 12]].concat();
-        let length =
-            |len: usize| [vec![255; len / 255], vec![u8::try_from(len % 255).unwrap()]].concat();
-        let distance = 50_000u16.to_le_bytes();
-        let encoded = [
-            &[0xff],
-            &*length(50_000 - 15),
-            &part,
-            &distance,
-            &*length(100_000 - 19),
-            &[0xc0],
-            &[9; 12],
-        ]
-        .concat();
-        let mut window = vec![0; lz4_window(u16::MAX)];
-        let ring = window.len() - SLACK;
-        for skip in [0, 1, 49_999, 65_535, 65_536, ring - 1, ring, ring + 1, 2 * ring, 149_000] {
-            let mut out = vec![0; (expected.len() - skip).min(60_000)];
-            decode_range(&encoded, &mut window, skip, &mut out).unwrap();
-            assert!(out == expected[skip..skip + out.len()], "{skip}");
-        }
-        let result = decode_range(&encoded, &mut vec![0; lz4_window(40_000)], 60_000, &mut [0; 9]);
-        assert!(matches!(result, Err(DecodeError::MatchBeyondWindow)), "{result:?}");
-    }
 }

@@ -1,5 +1,6 @@
-//! Writes LZ4 sequences into an output of fixed size, and follows LZ4's rules for the end of a block: the last five bytes are
-//! literals, and the last match starts at least twelve bytes before the end.
+//! Writes LZ4 sequences into an output of fixed size, and follows LZ4's rules for the end of a
+//! block: the last five bytes are literals, and the last match starts at least twelve bytes before
+//! the end.
 #![allow(unsafe_code)]
 
 use super::mem;
@@ -14,8 +15,9 @@ pub(super) const LAST_LITERALS: usize = 5;
 /// The last match must start at least this many bytes before the block's end.
 pub(super) const MATCH_LIMIT: usize = 12;
 
-/// Free bytes, besides those for literals and length bytes, that a sequence needs to be written without further checks: a
-/// token, a distance, two rounded length bytes, the 32 bytes that the copy may overrun, and the block's end.
+/// Free bytes, besides those for literals and length bytes, that a sequence needs to be written
+/// without further checks: a token, a distance, two rounded length bytes, the 32 bytes that the
+/// copy may overrun, and the block's end.
 const SLACK: usize = 64;
 
 /// The output of one cluster.
@@ -36,8 +38,9 @@ impl<'a> SequenceWriter<'a> {
         Self { dst, op: 0 }
     }
 
-    /// Writes the literals `src[anchor..at]` and a match of `len` bytes. If only a shorter match fits, writes that. Returns the
-    /// written match's length; 0 if nothing fits, and then writes nothing. `src` starts with the cluster.
+    /// Writes the literals `src[anchor..at]` and a match of `len` bytes. If only a shorter match
+    /// fits, writes that. Returns the written match's length; 0 if nothing fits, and then writes
+    /// nothing. `src` starts with the cluster.
     #[inline(always)]
     pub(super) fn sequence(
         &mut self,
@@ -56,8 +59,9 @@ impl<'a> SequenceWriter<'a> {
         }
         let code = len - MIN_MATCH;
         let mut op = self.op + 1;
-        // SAFETY: for this and the stores below: a token, the literals with up to 32 bytes behind them, the distance, and
-        // less than `(lits + len) / 255 + 2` bytes of lengths take less than `room`.
+        // SAFETY: for this and the stores below: a token, the literals with up to 32 bytes behind
+        // them, the distance, and less than `(lits + len) / 255 + 2` bytes of lengths take less
+        // than `room`.
         unsafe { mem::store8(self.dst, self.op, ((lits.min(15) as u8) << 4) | code.min(15) as u8) };
         if lits >= 15 {
             op = self.write_length(op, lits - 15);
@@ -87,7 +91,8 @@ impl<'a> SequenceWriter<'a> {
         mut len: usize,
     ) -> usize {
         let lits = at - anchor;
-        // Bytes that must stay free after the match: a token, five literals, and twelve bytes from the match's start.
+        // Bytes that must stay free after the match: a token, five literals, and twelve bytes from
+        // the match's start.
         let room = self.dst.len() - self.op;
         let head = 1 + length_bytes(lits) + lits + 2;
         let tail = 1 + LAST_LITERALS.max(MATCH_LIMIT.saturating_sub(len));
@@ -95,7 +100,8 @@ impl<'a> SequenceWriter<'a> {
             if head + 1 + MATCH_LIMIT - MIN_MATCH > room {
                 return 0;
             }
-            // Length bytes that fit before a tail of six. A match of less than eight bytes has none, and a longer tail.
+            // Length bytes that fit before a tail of six. A match of less than eight bytes has
+            // none, and a longer tail.
             let spare = (room - head).saturating_sub(1 + LAST_LITERALS);
             let longest = if spare == 0 { 14 } else { 14 + spare * 255 } + MIN_MATCH;
             len = len.min(longest);
@@ -111,8 +117,9 @@ impl<'a> SequenceWriter<'a> {
         let token = self.op;
         let mut op = token + 1;
         let code = len - MIN_MATCH;
-        // SAFETY: for this and the stores below: `head`, the match's extension bytes and a tail of at least six bytes
-        // were just checked to fit into `dst[self.op..]`, and no store passes `head` plus the extension.
+        // SAFETY: for this and the stores below: `head`, the match's extension bytes and a tail of
+        // at least six bytes were just checked to fit into `dst[self.op..]`, and no store passes
+        // `head` plus the extension.
         unsafe { mem::store8(self.dst, token, ((lits.min(15) as u8) << 4) | code.min(15) as u8) };
         if lits >= 15 {
             op = self.write_length(op, lits - 15);
@@ -129,7 +136,8 @@ impl<'a> SequenceWriter<'a> {
         len
     }
 
-    /// Writes the length bytes for `rest`, the length less 15, at `op`. Returns the position after them.
+    /// Writes the length bytes for `rest`, the length less 15, at `op`. Returns the position after
+    /// them.
     #[inline(always)]
     fn write_length(&mut self, mut op: usize, mut rest: usize) -> usize {
         while rest >= 255 {
@@ -152,7 +160,8 @@ impl<'a> SequenceWriter<'a> {
         }
         let consumed = anchor + lits;
         if lits > 0 || self.op == 0 {
-            // SAFETY: `room` is at least 1 here: `sequence` always leaves a tail, and an output is never empty.
+            // SAFETY: `room` is at least 1 here: `sequence` always leaves a tail, and an output is
+            // never empty.
             unsafe { mem::store8(self.dst, self.op, (lits.min(15) as u8) << 4) };
             self.op += 1;
             if lits >= 15 {

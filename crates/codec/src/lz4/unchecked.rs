@@ -1,8 +1,8 @@
-//! LZ4 decoding with copies that may write up to 31 bytes more than a sequence has, as liblz4 does: to another buffer, and in place where
-//! the buffer has a margin.
+//! LZ4 decoding with copies that may write up to 31 bytes more than a sequence has, as liblz4 does:
+//! to another buffer, and in place where the buffer has a margin.
 //!
-//! Input and output may overlap, so both are raw pointers. The functions of [`Buffers`] each make one access; [`decode`] compares all
-//! positions with the ends of both buffers before.
+//! Input and output may overlap, so both are raw pointers. The functions of [`Buffers`] each make
+//! one access; [`decode`] compares all positions with the ends of both buffers before.
 #![allow(unsafe_code)]
 
 use super::decode::CORRUPT;
@@ -13,13 +13,16 @@ use crate::error::DecodeError;
 const STEP: usize = 32;
 /// Bytes that are copied for up to 14 literals, whose number needs no further byte.
 const SHORT: usize = 16;
-/// Input that a sequence of up to 14 literals needs so that [`SHORT`] bytes can be copied: its token, and these.
+/// Input that a sequence of up to 14 literals needs so that [`SHORT`] bytes can be copied: its
+/// token, and these.
 const SHORT_INPUT: usize = 1 + SHORT;
 /// Bytes of the longest match whose length needs no further byte.
 const SHORT_MATCH: usize = 18;
-/// Room for the output of a sequence without further bytes of lengths: 14 literals, a match of 18 bytes, and what is copied too much.
+/// Room for the output of a sequence without further bytes of lengths: 14 literals, a match of 18
+/// bytes, and what is copied too much.
 const SHORT_OUTPUT: usize = 14 + SHORT_MATCH + STEP;
-/// By distance: its least multiple that is at least 8, from where eight bytes of a repeated pattern can be copied.
+/// By distance: its least multiple that is at least 8, from where eight bytes of a repeated pattern
+/// can be copied.
 const BACK: [usize; 8] = [0, 8, 8, 9, 8, 10, 12, 14];
 
 /// Decodes `src` into the whole of `dst`.
@@ -32,9 +35,9 @@ pub(super) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usi
     finish(got, wanted)
 }
 
-/// Decodes the encoded bytes at the end of `buffer`, from `start` on, to its first `wanted` bytes. If at least
-/// [`lz4_in_place_margin`](super::lz4_in_place_margin) bytes are between the ends of output and input, no input is overwritten before it is read.
-/// With less the output may be wrong.
+/// Decodes the encoded bytes at the end of `buffer`, from `start` on, to its first `wanted` bytes.
+/// If at least [`lz4_in_place_margin`](super::lz4_in_place_margin) bytes are between the ends of
+/// output and input, no input is overwritten before it is read. With less the output may be wrong.
 pub(super) fn decode_with_margin(
     buffer: &mut [u8],
     start: usize,
@@ -47,7 +50,8 @@ pub(super) fn decode_with_margin(
     // SAFETY: `start` is at most the buffer's length.
     let src = unsafe { dst.add(start) }.cast_const();
     let buffers = Buffers { src, end, dst, stop: wanted };
-    // SAFETY: both ranges are within `buffer`, which this function alone may use, and both pointers derive from it.
+    // SAFETY: both ranges are within `buffer`, which this function alone may use, and both pointers
+    // derive from it.
     let got = unsafe { run(&buffers, false) };
     finish(got, wanted)
 }
@@ -149,7 +153,8 @@ impl Buffers {
     #[inline(always)]
     unsafe fn repeat<const N: usize>(&self, from: usize, to: usize) {
         debug_assert!(from < to && to + N <= self.stop);
-        // SAFETY: all N bytes from both positions on are within the output, which the caller has initialised.
+        // SAFETY: all N bytes from both positions on are within the output, which the caller has
+        // initialised.
         unsafe { copy::<N>(self.dst.wrapping_add(from), self.dst.wrapping_add(to)) };
     }
 
@@ -180,7 +185,8 @@ impl Buffers {
         let mut done = 0;
         if distance >= 16 {
             loop {
-                // SAFETY: `done <= len`, so the 32 bytes from `op + done` on are within the output, and `from < op`.
+                // SAFETY: `done <= len`, so the 32 bytes from `op + done` on are within the output,
+                // and `from < op`.
                 unsafe { self.repeat::<16>(from + done, op + done) };
                 // SAFETY: as above.
                 unsafe { self.repeat::<16>(from + done + 16, op + done + 16) };
@@ -199,8 +205,9 @@ impl Buffers {
             (back, done) = (BACK[distance], 8);
         }
         while done < len {
-            // SAFETY: the eight bytes from `op + done` on are within the output. `back` is at most `distance + 7`, and more than
-            // `distance` only if `done >= 8`, so that it leads to `from` or after it.
+            // SAFETY: the eight bytes from `op + done` on are within the output. `back` is at most
+            // `distance + 7`, and more than `distance` only if `done >= 8`, so that it leads to
+            // `from` or after it.
             unsafe { self.repeat::<8>(op + done - back, op + done) };
             done += 8;
         }
@@ -240,8 +247,8 @@ unsafe fn long_length(buffers: &Buffers, ip: &mut usize) -> Option<usize> {
     }
 }
 
-/// Decodes until the input ends, or, for a prefix, the output is full. Returns how many bytes that gave; `None` if the input is
-/// damaged or the output too small.
+/// Decodes until the input ends, or, for a prefix, the output is full. Returns how many bytes that
+/// gave; `None` if the input is damaged or the output too small.
 ///
 /// # Safety
 /// `end` bytes at `src` must be readable, and `stop` bytes at `dst` initialised and writable.
@@ -266,7 +273,8 @@ unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
             // SAFETY: both reach 32 bytes beyond the literals.
             unsafe { buffers.many_literals(at, op, literals) };
         } else {
-            // SAFETY: before the token there were 18 or more bytes of input, and room for more output.
+            // SAFETY: before the token there were 18 or more bytes of input, and room for more
+            // output.
             unsafe { buffers.literals::<SHORT>(at, op) };
         }
         (ip, op) = (at + literals, op + literals);
@@ -287,7 +295,8 @@ unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
             // SAFETY: the distance and the room were just checked.
             unsafe { buffers.long_match(op, distance, len) };
         } else if distance >= 8 {
-            // SAFETY: at least 50 bytes from `op` on are within the output, and the distance was just checked.
+            // SAFETY: at least 50 bytes from `op` on are within the output, and the distance was
+            // just checked.
             unsafe { buffers.short_match(op, distance) };
         } else {
             // SAFETY: as above, and at most 18 bytes are wanted.
@@ -295,7 +304,8 @@ unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
         }
         op += len;
     }
-    // SAFETY: `buffers` is as the caller promises, and `ip <= end` and `op <= stop`, as each step checked.
+    // SAFETY: `buffers` is as the caller promises, and `ip <= end` and `op <= stop`, as each step
+    // checked.
     unsafe { run_to_end(buffers, is_prefix, (ip, op), unfinished) }
 }
 
@@ -305,11 +315,13 @@ struct Match {
     len: usize,
 }
 
-/// The same as [`run`] near the ends of both buffers, from these positions on. The match of the sequence before may be missing: its literals
-/// cannot be copied again, since in place their input may be overwritten.
+/// The same as [`run`] near the ends of both buffers, from these positions on. The match of the
+/// sequence before may be missing: its literals cannot be copied again, since in place their input
+/// may be overwritten.
 ///
 /// # Safety
-/// As [`run`]; the positions are within the input and the output, and an unfinished match begins in the output.
+/// As [`run`]; the positions are within the input and the output, and an unfinished match begins in
+/// the output.
 #[cold]
 unsafe fn run_to_end(
     buffers: &Buffers,

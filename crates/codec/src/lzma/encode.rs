@@ -6,13 +6,57 @@ use liblzma_sys::{
 };
 
 use super::Stream;
+use ferofs_format::Algorithm;
+use ferofs_format::algorithm::LZMA_DICT_SIZES;
+
 use crate::error::{EncodeError, ParamsError};
 use crate::fit::{self, Compressor, Fit};
 use crate::incompressible;
-use crate::params::LzmaParams;
+use crate::params::{Codec, Params};
+use crate::version::OWN;
+
+/// The version of what this crate lets liblzma do. A change of any byte that it writes needs a new
+/// number.
+const VERSION: u32 = 1;
+
+pub(crate) static CODEC: Codec = Codec {
+    levels: &[6, 109, 106, 9, 5, 4, 3, 2, 1, 0, 7, 8, 100, 101, 102, 103, 104, 105, 107, 108],
+    level_range: "0 to 9, or 100 to 109 (extreme)",
+    default_level: 6,
+    // LZMA has no fast level.
+    fast: (Algorithm::Zstd, 1),
+    dictionary: |size| LZMA_DICT_SIZES.contains(&size).then_some(size),
+    dictionary_range: "4096 to 8388608",
+    // Those of liblzma's presets, at most 8 MiB: Linux refuses larger ones.
+    level_dictionary: |level| match level % 100 {
+        0 => 256 << 10,
+        1 => 1 << 20,
+        2 => 2 << 20,
+        3 | 4 => 4 << 20,
+        _ => 8 << 20,
+    },
+    cluster_dictionary: |cluster| cluster.saturating_mul(8).clamp(32 << 10, 8 << 20),
+    encoder: |params| Ok(Box::new(Encoder::new(params)?)),
+    // SAFETY: the function has no arguments and only returns a constant.
+    version: |_| unsafe { lzma_version_number() }.saturating_add(VERSION * OWN),
+    // liblzma: 4 bytes for each second byte of the dictionary, and the content of a cluster with 8
+    // to 10 bytes for each of its bytes.
+    memory: |params, longest, _| {
+        let dictionary = u64::from(params.dictionary);
+        2 * dictionary + 11 * longest.min(dictionary) + (4 << 20)
+    },
+    time: |params, capacity| {
+        let dictionary = (params.dictionary as usize).min(capacity.saturating_mul(16)) as u64;
+        let byte = match params.level {
+            0..=3 => 80,
+            _ => 200,
+        };
+        (60_000 + dictionary / 4, byte)
+    },
+};
 
 /// The MicroLZMA compressor.
-pub(crate) struct Encoder {
+struct Encoder {
     stream: Stream,
     options: lzma_options_lzma,
     dict_size: u32,
@@ -23,23 +67,21 @@ pub(crate) struct Encoder {
 unsafe impl Send for Encoder {}
 
 impl Encoder {
-    pub(crate) fn new(params: LzmaParams, window: usize) -> Result<Self, ParamsError> {
-        // SAFETY: `lzma_options_lzma` is integers, enums with a zero value and null pointers; the preset fills it.
+    fn new(params: &Params) -> Result<Self, ParamsError> {
+        // SAFETY: `lzma_options_lzma` is integers, enums with a zero value and null pointers; the
+        // preset fills it.
         let mut options: lzma_options_lzma = unsafe { std::mem::zeroed() };
         let extreme = if params.level >= 100 { LZMA_PRESET_EXTREME } else { 0 };
         let preset = u32::from(params.level % 100) | extreme;
         // SAFETY: `options` is ours and writable.
         if unsafe { lzma_lzma_preset(&raw mut options, preset) } != 0 {
-            return Err(ParamsError::Level {
-                algorithm: "lzma",
-                level: params.level,
-                range: "0 to 9, or 100 to 109",
-            });
+            return Err(params.no_level());
         }
-        options.lc = params.lc.into();
-        options.lp = params.lp.into();
-        options.pb = params.pb.into();
-        Ok(Self { stream: Stream::default(), options, dict_size: params.dict_size, window })
+        options.lc = params.bits.lc.into();
+        options.lp = params.bits.lp.into();
+        options.pb = params.bits.pb.into();
+        let (dict_size, window) = (params.dictionary, params.window);
+        Ok(Self { stream: Stream::default(), options, dict_size, window })
     }
 
     fn run(
@@ -50,7 +92,8 @@ impl Encoder {
     ) -> Result<(usize, usize), EncodeError> {
         self.options.dict_size =
             self.dict_size.min(u32::try_from(dict).unwrap_or(u32::MAX)).max(4096);
-        // SAFETY: the stream is zeroed or of an earlier run, which liblzma reuses; the options outlive the call.
+        // SAFETY: the stream is zeroed or of an earlier run, which liblzma reuses; the options
+        // outlive the call.
         let code =
             unsafe { lzma_microlzma_encoder(&raw mut *self.stream.0, &raw const self.options) };
         if code != LZMA_OK {
@@ -61,12 +104,6 @@ impl Encoder {
             (code, ..) => Err(failure(code)),
         }
     }
-}
-
-/// The version of liblzma, as liblzma numbers it.
-pub(crate) fn library_version() -> u32 {
-    // SAFETY: the function has no arguments and only returns a constant.
-    unsafe { lzma_version_number() }
 }
 
 fn failure(code: u32) -> EncodeError {
@@ -84,8 +121,8 @@ impl Compressor for Encoder {
         if incompressible::looks_random(&src[pos..end], dst.len()) {
             return Ok(Fit::Incompressible);
         }
-        // For each cluster liblzma clears hash tables as large as the dictionary. A cluster seldom decodes to more than
-        // sixteen times its size, so a larger dictionary would only cost time.
+        // For each cluster liblzma clears hash tables as large as the dictionary. A cluster seldom
+        // decodes to more than sixteen times its size, so a larger dictionary would only cost time.
         let dict = (dst.len() * 16).max(1 << 16).next_power_of_two();
         let (consumed, produced) = self.run(&src[pos..end], dst, dict)?;
         Ok(classify(consumed, produced, dst.len(), pos + consumed == src.len()))
@@ -116,7 +153,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Algorithm, Method, Params, encoder_memory};
+    use crate::encoder_memory;
 
     #[test]
     fn the_memory_of_long_contents_is_bounded() {
@@ -124,10 +161,9 @@ mod tests {
             [0, 4, 6, 9, 109].into_iter().flat_map(|level| (12..=23).map(move |log| (level, log)))
         {
             let mut params = Params::new(Algorithm::Lzma, Some(level)).unwrap();
-            let Method::Lzma(lzma) = &mut params.method else { panic!("not LZMA") };
-            lzma.dict_size = 1 << dict_log;
-            let mut encoder = Encoder::new(*lzma, params.window).unwrap();
-            encoder.options.dict_size = lzma.dict_size;
+            params.dictionary = 1 << dict_log;
+            let mut encoder = Encoder::new(&params).unwrap();
+            encoder.options.dict_size = params.dictionary;
             let options = (&raw mut encoder.options).cast();
             let end = lzma_filter { id: LZMA_VLI_UNKNOWN, options: std::ptr::null_mut() };
             let filters = [lzma_filter { id: LZMA_FILTER_LZMA1, options }, end];

@@ -1,14 +1,16 @@
-//! Fills an output in one pass: content is added to a frame in pieces, each of which ends with a whole block, until the output is full.
-//! A frame whose last piece does not fit ends before it. So nothing is compressed twice, except for content that the output has no space for.
-//! If the output is stored in whole blocks, the last pieces are short and aim at the end of one, and the rest of it holds content as it is.
-//! Source: RFC 8878, sections 3.1.1.1 (frame header) and 3.1.1.2 (blocks).
+//! Fills an output in one pass: content is added to a frame in pieces, each of which ends with a
+//! whole block, until the output is full. A frame whose last piece does not fit ends before it. So
+//! nothing is compressed twice, except for content that the output has no space for. If the output
+//! is stored in whole blocks, the last pieces are short and aim at the end of one, and the rest of
+//! it holds content as it is. Source: RFC 8878, sections 3.1.1.1 (frame header) and 3.1.1.2
+//! (blocks).
 
 use std::ops::Range;
 
 use zstd_safe::zstd_sys::ZSTD_cParameter;
 
+use super::ZstdParams;
 use super::context::{Context, common, quick_search};
-use crate::params::ZstdParams;
 
 /// Bytes of the magic number, before the frame header's descriptor.
 const MAGIC: usize = 4;
@@ -18,7 +20,8 @@ const BLOCK_HEADER: usize = 3;
 const PIECE: usize = 128 << 10;
 /// Inputs of at least this many bytes have a content size of four bytes in the frame header.
 const LONG: usize = (64 << 10) + 256;
-/// An output is full if a piece does not fit into the rest, and the rest is less than this part of it.
+/// An output is full if a piece does not fit into the rest, and the rest is less than this part of
+/// it.
 const FULL: usize = 8;
 /// A block of the output is full if less than this part of it is left.
 const FULL_BLOCK: usize = 16;
@@ -32,17 +35,20 @@ const AVERAGE: (usize, usize) = (4, 1);
 /// Fills outputs.
 pub(super) struct Blocks {
     context: Context,
-    /// Content and encoded bytes of the last piece. The next one is likely to be encoded to the same part of its size.
+    /// Content and encoded bytes of the last piece. The next one is likely to be encoded to the
+    /// same part of its size.
     last: (usize, usize),
     /// Bytes of content in all pieces, also those that did not fit.
     tried: u64,
 }
 
 impl Blocks {
-    /// For outputs of more than 128 KiB if they are `large`: then the search is libzstd's own. `None` if there is no memory.
+    /// For outputs of more than 128 KiB if they are `large`: then the search is libzstd's own.
+    /// `None` if there is no memory.
     pub(super) fn new(params: ZstdParams, large: bool) -> Option<Self> {
-        // The input stays where it is until the frame ends: without a copy of it, matches reach as far back as in a frame that is
-        // compressed at once. With the copy, images are 0.5 % larger.
+        // The input stays where it is until the frame ends: without a copy of it, matches reach as
+        // far back as in a frame that is compressed at once. With the copy, images are 0.5 %
+        // larger.
         let stable_input = (ZSTD_cParameter::ZSTD_c_experimentalParam9, 1);
         let search = if large { Vec::new() } else { quick_search(params).to_vec() };
         let context = Context::new(&[&common(params)[..], &search, &[stable_input]].concat())?;
@@ -59,8 +65,9 @@ impl Blocks {
         std::mem::take(&mut self.tried)
     }
 
-    /// Encodes the start of `src` into `dst`, which is stored in blocks of `block` bytes: as much as fits, or a little less. Returns the bytes of
-    /// content and of output; both are 0 if encoding does not make the content smaller, and `None` if libzstd fails.
+    /// Encodes the start of `src` into `dst`, which is stored in blocks of `block` bytes: as much
+    /// as fits, or a little less. Returns the bytes of content and of output; both are 0 if
+    /// encoding does not make the content smaller, and `None` if libzstd fails.
     pub(super) fn fill(
         &mut self,
         src: &[u8],
@@ -82,8 +89,8 @@ impl Blocks {
         }
     }
 
-    /// Adds pieces of at most `most` bytes until `dst` is full. Returns the bytes of content and of output. If the first piece does not fit,
-    /// both are 0, and `most` becomes its length.
+    /// Adds pieces of at most `most` bytes until `dst` is full. Returns the bytes of content and of
+    /// output. If the first piece does not fit, both are 0, and `most` becomes its length.
     fn pieces(
         &mut self,
         src: &[u8],
@@ -141,8 +148,8 @@ impl Blocks {
     }
 }
 
-/// Adds content from `taken` on to a frame of `produced` bytes as a block that is not encoded, to the end of `dst`. Returns the bytes of content and
-/// of output.
+/// Adds content from `taken` on to a frame of `produced` bytes as a block that is not encoded, to
+/// the end of `dst`. Returns the bytes of content and of output.
 fn store(src: &[u8], taken: usize, dst: &mut [u8], produced: usize) -> Option<(usize, usize)> {
     let rest = dst.get_mut(produced..)?;
     let len = rest.len().saturating_sub(BLOCK_HEADER).min(src.len() - taken);
@@ -156,7 +163,8 @@ fn store(src: &[u8], taken: usize, dst: &mut [u8], produced: usize) -> Option<(u
     Some((taken + len, produced + BLOCK_HEADER + len))
 }
 
-/// Where the frame header of `frame` has the content size, if it takes four bytes: the size of any input from 64 KiB + 256 bytes on.
+/// Where the frame header of `frame` has the content size, if it takes four bytes: the size of any
+/// input from 64 KiB + 256 bytes on.
 fn content_size(frame: &[u8]) -> Option<Range<usize>> {
     let descriptor = *frame.get(MAGIC)?;
     let (size_flag, single_segment, dictionary) =

@@ -1,6 +1,7 @@
 //! A compression context of libzstd, with the parameters that zstd-safe cannot set.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -12,15 +13,30 @@ use zstd_safe::zstd_sys::{
     ZSTD_getCParams, ZSTD_inBuffer, ZSTD_isError, ZSTD_outBuffer,
 };
 
-use crate::params::ZstdParams;
+use super::ZstdParams;
 
-/// The length in bytes of the inputs for which libzstd chooses the parameters of [`quick_search`]. Their tables stay in the processor's cache.
+/// The length in bytes of the inputs for which libzstd chooses the parameters of [`quick_search`].
+/// Their tables stay in the processor's cache.
 const SHORT_INPUT: u64 = 128 << 10;
-/// log2 of the entries in the binary trees of levels 13 to 15, and of the most candidates of a match. Those that libzstd chooses make binaries 0.5 to
-/// 1.5 % smaller, and take 1.2 to 1.4 times as long.
+/// log2 of the entries in the binary trees of levels 13 to 15, and of the most candidates of a
+/// match. Those that libzstd chooses make binaries 0.5 to 1.5 % smaller, and take 1.2 to 1.4 times
+/// as long.
 const SMALL_TREE: (c_uint, c_uint) = (16, 3);
-/// log2 of the entries in the table of three bytes at most, as libzstd has it for matches of that length.
+/// log2 of the entries in the table of three bytes at most, as libzstd has it for matches of that
+/// length.
 const HASH_3_LOG: c_uint = 17;
+
+/// What libzstd returns without memory: minus `ZSTD_error_memory_allocation` of zstd_errors.h.
+const NO_MEMORY: usize = 0usize.wrapping_sub(64);
+
+thread_local! {
+    static LACKED_MEMORY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether libzstd had too little memory in this thread since the last call.
+pub(super) fn lacked_memory() -> bool {
+    LACKED_MEMORY.take()
+}
 
 /// Settings of all frames: the content size, and no checksum.
 pub(super) fn common(params: ZstdParams) -> [(ZSTD_cParameter, c_int); 4] {
@@ -32,8 +48,9 @@ pub(super) fn common(params: ZstdParams) -> [(ZSTD_cParameter, c_int); 4] {
     ]
 }
 
-/// Settings for a search that takes less time than libzstd's in blocks of 128 KiB and finds as much: inputs are about three times as long. Levels 6,
-/// 11, 12 and 15 search like lower ones: the binary trees of levels 11 and 12 take twice the time of level 10 for images of the same size.
+/// Settings for a search that takes less time than libzstd's in blocks of 128 KiB and finds as
+/// much: inputs are about three times as long. Levels 6, 11, 12 and 15 search like lower ones: the
+/// binary trees of levels 11 and 12 take twice the time of level 10 for images of the same size.
 pub(super) fn quick_search(params: ZstdParams) -> [(ZSTD_cParameter, c_int); 6] {
     let level = match params.level {
         6 => 5,
@@ -74,7 +91,9 @@ impl Context {
     /// A context with `parameters`; `None` if there is no memory or if a parameter is refused.
     pub(super) fn new(parameters: &[(ZSTD_cParameter, c_int)]) -> Option<Self> {
         // SAFETY: the function has no conditions.
-        let context = Self(NonNull::new(unsafe { ZSTD_createCCtx() })?);
+        let context = NonNull::new(unsafe { ZSTD_createCCtx() });
+        LACKED_MEMORY.set(LACKED_MEMORY.get() || context.is_none());
+        let context = Self(context?);
         for (parameter, value) in parameters {
             // SAFETY: the context is valid, and any value may be passed: a bad one is refused.
             let result = unsafe { ZSTD_CCtx_setParameter(context.0.as_ptr(), *parameter, *value) };
@@ -88,7 +107,8 @@ impl Context {
         self.0.as_ptr()
     }
 
-    /// Starts a frame of at most `len` bytes of content, and ends the one before: its buffers are not used any more.
+    /// Starts a frame of at most `len` bytes of content, and ends the one before: its buffers are
+    /// not used any more.
     pub(super) fn begin_frame(&mut self, len: usize) -> Option<()> {
         let session = ZSTD_ResetDirective::ZSTD_reset_session_only;
         // SAFETY: the context is valid.
@@ -98,8 +118,9 @@ impl Context {
         is_ok(unsafe { ZSTD_CCtx_setPledgedSrcSize(self.0.as_ptr(), len as u64) }).then_some(())
     }
 
-    /// Adds the bytes of `src` in `range` to the frame, whose content before them is the start of `src`, in whole blocks. Writes to `dst` from
-    /// `at` on, and returns where it ended; `Some(None)` if they do not fit.
+    /// Adds the bytes of `src` in `range` to the frame, whose content before them is the start of
+    /// `src`, in whole blocks. Writes to `dst` from `at` on, and returns where it ended;
+    /// `Some(None)` if they do not fit.
     pub(super) fn add(
         &mut self,
         src: &[u8],
@@ -111,18 +132,21 @@ impl Context {
         let mut output = ZSTD_outBuffer { dst: dst.as_mut_ptr().cast(), size: dst.len(), pos: at };
         let mut input = ZSTD_inBuffer { src: src.as_ptr().cast(), size, pos: range.start };
         let flush = ZSTD_EndDirective::ZSTD_e_flush;
-        // SAFETY: the buffers are slices with these lengths, and libzstd checks the positions; the context is valid. Content of earlier calls is
-        // read again, either from libzstd's copy or, with a stable input, from `src`: libzstd refuses another pointer or position than
-        // those where the last call ended.
+        // SAFETY: the buffers are slices with these lengths, and libzstd checks the positions; the
+        // context is valid. Content of earlier calls is read again, either from libzstd's copy or,
+        // with a stable input, from `src`: libzstd refuses another pointer or position than those
+        // where the last call ended.
         let left = unsafe { ZSTD_compressStream2(self.0.as_ptr(), &mut output, &mut input, flush) };
         is_ok(left).then(|| (left == 0 && input.pos == size).then_some(output.pos))
     }
 }
 
-/// An upper bound for the bytes of a context with `params` for inputs of up to `len` bytes. It is the same on all processors, because deltas state
-/// it: `ZSTD_estimateCCtxSize` also counts structs, whose sizes differ.
+/// An upper bound for the bytes of a context with `params` for inputs of up to `len` bytes. It is
+/// the same on all processors, because deltas state it: `ZSTD_estimateCCtxSize` also counts
+/// structs, whose sizes differ.
 pub(super) fn estimate(params: ZstdParams, len: u64) -> u64 {
-    /// Everything but the tables: the matches of a block, what the optimal parser knows of it, and structs.
+    /// Everything but the tables: the matches of a block, what the optimal parser knows of it, and
+    /// structs.
     const OTHERS: u64 = 1 << 20;
     let chosen = chosen(params, len);
     let hash_3_log = if chosen.minMatch == 3 { HASH_3_LOG.min(chosen.windowLog) } else { 0 };
@@ -140,8 +164,9 @@ fn chosen(params: ZstdParams, len: u64) -> ZSTD_compressionParameters {
     unsafe { ZSTD_adjustCParams(chosen, len, 0) }
 }
 
-/// Whether `result` is not an error.
+/// Whether `result` is not an error. Notes whether it is one of memory.
 pub(super) fn is_ok(result: usize) -> bool {
+    LACKED_MEMORY.set(LACKED_MEMORY.get() || result == NO_MEMORY);
     // SAFETY: the function has no conditions.
     unsafe { ZSTD_isError(result) == 0 }
 }

@@ -1,5 +1,6 @@
-//! A decompression context of libzstd that decodes a prefix of a frame where it is wanted. zstd-safe only has the streaming interface: it
-//! decodes into a buffer of its own, as large as the frame's window, which costs memory, and copies from there.
+//! A decompression context of libzstd that decodes a prefix of a frame where it is wanted.
+//! zstd-safe only has the streaming interface: it decodes into a buffer of its own, as large as the
+//! frame's window, which costs memory, and copies from there.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -37,15 +38,16 @@ impl Decompressor {
         Some(Self { context, last_blocks: Vec::new() })
     }
 
-    /// Decodes all of the frame `src` into `dst`; returns the bytes of content. `None` if the frame is corrupt or does not fit.
+    /// Decodes all of the frame `src` into `dst`; returns the bytes of content. `None` if the frame
+    /// is corrupt or does not fit.
     pub(super) fn decode_whole(&mut self, src: &[u8], dst: &mut [u8]) -> Option<usize> {
         let (to, from) = (dst.as_mut_ptr().cast(), src.as_ptr().cast());
         // SAFETY: both pointers and lengths are those of the slices, and the context is valid.
         ok(unsafe { ZSTD_decompressDCtx(self.context.as_ptr(), to, dst.len(), from, src.len()) })
     }
 
-    /// Decodes the start of the frame `src` until `dst` is full; returns the bytes of content, fewer if the frame or `src` ends before.
-    /// `None` if the frame is corrupt.
+    /// Decodes the start of the frame `src` until `dst` is full; returns the bytes of content,
+    /// fewer if the frame or `src` ends before. `None` if the frame is corrupt.
     pub(super) fn decode_prefix(&mut self, mut src: &[u8], dst: &mut [u8]) -> Option<usize> {
         // SAFETY: the context is valid. libzstd forgets the buffers of earlier frames.
         ok(unsafe { ZSTD_decompressBegin(self.context.as_ptr()) })?;
@@ -67,8 +69,9 @@ impl Decompressor {
             self.last_blocks.resize(2 * MAX_BLOCK, 0);
             // The earlier blocks there did not fill the rest of `dst`, so that another one fits.
             let free_beside = &mut self.last_blocks[beside..];
-            // SAFETY: the content so far is at the start of `dst`, and then in `last_blocks`, up to here. The vector has its full length from
-            // its first use on, so that its memory stays in place.
+            // SAFETY: the content so far is at the start of `dst`, and then in `last_blocks`, up to
+            // here. The vector has its full length from its first use on, so that its memory stays
+            // in place.
             let len = unsafe { continue_frame(self.context, block, free_beside) }?;
             let wanted = len.min(free);
             dst[filled..filled + wanted].copy_from_slice(&free_beside[..wanted]);
@@ -78,11 +81,13 @@ impl Decompressor {
     }
 }
 
-/// Decodes the next part of a frame: a header or a block. Returns the bytes of content that this gave.
+/// Decodes the next part of a frame: a header or a block. Returns the bytes of content that this
+/// gave.
 ///
 /// # Safety
-/// The context must be valid. The content since the frame began must still be where it was written, because libzstd reads it again: in
-/// one range up to the start of `dst`, or in a range that ended before and one up to the start of `dst`. libzstd refuses matches outside of both.
+/// The context must be valid. The content since the frame began must still be where it was written,
+/// because libzstd reads it again: in one range up to the start of `dst`, or in a range that ended
+/// before and one up to the start of `dst`. libzstd refuses matches outside of both.
 unsafe fn continue_frame(context: NonNull<ZSTD_DCtx>, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let (to, from) = (dst.as_mut_ptr().cast(), src.as_ptr().cast());
     // SAFETY: both pointers and lengths are those of the slices; the rest is the caller's promise.

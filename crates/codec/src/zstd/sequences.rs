@@ -1,7 +1,9 @@
-//! Parses an input once, and encodes any prefix of it: the matches that libzstd found are kept, and only the entropy coding is repeated.
+//! Parses an input once, and encodes any prefix of it: the matches that libzstd found are kept, and
+//! only the entropy coding is repeated.
 //!
-//! libzstd documents `ZSTD_generateSequences` as a function for debugging, which may fail. So nothing here trusts its result: each match is
-//! compared with the input, and the caller compresses without it if it fails. See docs/decisions/0019-parse-once-for-zstd.md.
+//! libzstd documents `ZSTD_generateSequences` as a function for debugging, which may fail. So
+//! nothing here trusts its result: each match is compared with the input, and the caller compresses
+//! without it if it fails. See docs/decisions/0019-parse-once-for-zstd.md.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -11,12 +13,13 @@ use zstd_safe::zstd_sys::{
     ZSTD_generateSequences, ZSTD_sequenceBound,
 };
 
+use super::ZstdParams;
 use super::context::{Context, common, is_ok};
-use crate::params::ZstdParams;
 
 /// The shortest match of the format, in bytes.
 const MIN_MATCH: usize = 3;
-/// log2 of the entries in the tables of the context that only encodes: it searches nothing, so these are the smallest that libzstd accepts.
+/// log2 of the entries in the tables of the context that only encodes: it searches nothing, so
+/// these are the smallest that libzstd accepts.
 const NO_TABLES: c_int = 6;
 
 const END_OF_BLOCK: ZSTD_Sequence =
@@ -94,7 +97,8 @@ impl Sequences {
         at == src.len() && ends_block
     }
 
-    /// Encodes the first `len` bytes of `src`, which was parsed, or more bytes that start with it. `None` if that fails or `dst` is too small.
+    /// Encodes the first `len` bytes of `src`, which was parsed, or more bytes that start with it.
+    /// `None` if that fails or `dst` is too small.
     pub(super) fn encode(&mut self, src: &[u8], len: usize, dst: &mut [u8]) -> Option<usize> {
         let src = src.get(..len).filter(|src| !src.is_empty())?;
         // The sequence that holds the last byte.
@@ -117,8 +121,9 @@ impl Sequences {
         let sequences = &self.sequences[..=end];
         let (to, from) = (dst.as_mut_ptr().cast(), src.as_ptr().cast());
         let encoder = self.encoder.as_ptr();
-        // SAFETY: the pointers are of slices with these lengths, the context is valid, and the sequences are exactly `src`: `check` compared
-        // all of them with the input, and the last one was cut to end with `src`.
+        // SAFETY: the pointers are of slices with these lengths, the context is valid, and the
+        // sequences are exactly `src`: `check` compared all of them with the input, and the last
+        // one was cut to end with `src`.
         let size = unsafe {
             ZSTD_compressSequences(
                 encoder,

@@ -53,12 +53,14 @@ impl<'a> Checker<'a> {
         self.findings.add(|| self.paths.path(name), corruption, None);
     }
 
-    /// All names of the tree, for a second walk. The first one reported the errors; only a limit ends the check.
+    /// All names of the tree, for a second walk. The first one reported the errors; only a limit
+    /// ends the check.
     pub(super) fn names(&self) -> impl Iterator<Item = WalkEntry> {
         ferofs_read::walk::Walk::new(self.image).filter_map(|file| self.unless_ended(file))
     }
 
-    /// The value of `result`. An error that [ends all work](ferofs_read::Error::ends_all) ends the check, others are ignored.
+    /// The value of `result`. An error that [ends all work](ferofs_read::Error::ends_all) ends the
+    /// check, others are ignored.
     pub(super) fn unless_ended<T>(&self, result: Result<T>) -> Option<T> {
         match result {
             Err(error) if error.ends_all() => {

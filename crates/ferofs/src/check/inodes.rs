@@ -1,4 +1,5 @@
-//! The workers: check an inode's fields, attributes and map, and decode its content if the options ask for that.
+//! The workers: check an inode's fields, attributes and map, and decode its content if the options
+//! ask for that.
 //!
 //! Large files are divided into pieces, so that all processors work on one file.
 
@@ -18,7 +19,8 @@ use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::{Extent, ExtentData, Extents, FileType, Inode};
 
-/// Decoded bytes of a piece, from which on it ends. Only stored extents are divided, so a piece can be longer.
+/// Decoded bytes of a piece, from which on it ends. Only stored extents are divided, so a piece can
+/// be longer.
 const PIECE_BYTES: u64 = 4 << 20;
 const OTHER_THAN_ZEROES: &str =
     "the cluster of a hole is not one of zeroes: Linux before 7.2 reads other bytes, or an error";
@@ -72,7 +74,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether all content of `inode` is decoded here. Directories and symbolic links were read in any case.
+    /// Whether all content of `inode` is decoded here. Directories and symbolic links were read in
+    /// any case.
     fn decodes(&self, inode: &Inode) -> bool {
         self.content && inode.file_type() == FileType::Regular
     }
@@ -183,11 +186,13 @@ impl Checker<'_> {
             );
             return;
         }
-        // In the metabox, the end cannot be compared with a device's size: ranges of more than 16 MiB are not added.
+        // In the metabox, the end cannot be compared with a device's size: ranges of more than 16
+        // MiB are not added.
         if !end.in_metabox || end.pos.get().saturating_sub(inode.place().pos.get()) <= 1 << 24 {
             self.used_space().add_inode(inode.place(), end.pos);
         }
-        // Linux reads chunk-based files without this flag, and erofs-utils 1.9.4 does not set it for tar indexes.
+        // Linux reads chunk-based files without this flag, and erofs-utils 1.9.4 does not set it
+        // for tar indexes.
         let announced = superblock.incompat | Incompat::CHUNKED_FILE;
         let padded =
             if inode.layout().is_compressed() { Incompat::LZ4_0PADDING } else { Incompat::empty() };
@@ -285,7 +290,14 @@ impl Checker<'_> {
             return bad(Fault::Recursion);
         }
         match self.packed_size {
-            None => bad(Fault::FeatureNotSet("FRAGMENTS")),
+            None => {
+                // The packed inode exists, but cannot be read.
+                self.image
+                    .superblock()
+                    .packed
+                    .map_or(Ok(()), |nid| self.image.inode(nid).map(drop))?;
+                bad(Fault::FeatureNotSet("FRAGMENTS"))
+            }
             Some(limit) if offset.get().checked_add(extent.len).is_none_or(|end| end > limit) => {
                 bad(Fault::OutOfRange { field: "h_fragmentoff", value: offset.get(), limit })
             }
@@ -352,8 +364,9 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks whether Linux accepts the clusters of a compressed directory or symbolic link. The walk and
-    /// [`Self::check_fields`] read their content, and report clusters that ferofs cannot decode.
+    /// Checks whether Linux accepts the clusters of a compressed directory or symbolic link. The
+    /// walk and [`Self::check_fields`] read their content, and report clusters that ferofs cannot
+    /// decode.
     fn check_linux(&self, name: &Name, inode: &Inode, piece: &FilePiece, buffer: &mut [u8]) {
         let mut linux = LinuxDecoders::new(self.image);
         for extent in
@@ -388,15 +401,14 @@ impl Checker<'_> {
     }
 }
 
-/// Whether programs can ask Linux for the attribute: its lists separate names by NUL, and it refuses an empty name behind a prefix, a
-/// name behind that of an ACL, and long names.
+/// Whether programs can ask Linux for the attribute: its lists separate names by NUL, and it
+/// refuses an empty name behind a prefix, a name behind that of an ACL, and long names.
 fn is_valid_name(prefix: NamePrefix, rest: &[u8]) -> bool {
     prefix.is_whole_name() == rest.is_empty()
         && !rest.contains(&0)
         && prefix.text().len().saturating_add(rest.len()) <= xattr::NAME_MAX
 }
 
-/// A piece of a file.
 struct FilePiece {
     /// Extents to be decoded.
     extents: Vec<Extent>,

@@ -1,5 +1,5 @@
-//! Finds data that ferofs reads, but that Linux refuses or reads wrongly: clusters (see [`LinuxChecker`]), chunks (see
-//! [`ChunkOrder`]), and attributes (see [`confuses_attributes`]).
+//! Finds data that ferofs reads, but that Linux refuses or reads wrongly: clusters (see
+//! [`LinuxChecker`]), chunks (see [`ChunkOrder`]), and attributes (see [`confuses_attributes`]).
 
 use ferofs_codec::{Algorithm, ClusterPlace, LINUX_PAGE, LinuxChecker, Portion};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
@@ -8,13 +8,14 @@ use ferofs_format::units::to_u64;
 use ferofs_read::error::{Corruption, Result};
 use ferofs_read::{Extent, ExtentData, Image, Location, MetadataPlace};
 
-/// Bytes after the first block that are needed to see the padding and the header of a Zstandard frame.
+/// Bytes after the first block that are needed to see the padding and the header of a Zstandard
+/// frame.
 const HEADER_MAX: usize = 18;
 
 /// Checks consecutive chunks of a file on several devices.
 ///
-/// Linux (seen with 6.18) reads two chunks with one request if the second one's sector number follows the first one's, without
-/// comparing their devices. Holes between them do not change that.
+/// Linux (seen with 6.18) reads two chunks with one request if the second one's sector number
+/// follows the first one's, without comparing their devices. Holes between them do not change that.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ChunkOrder {
     last: Option<(DeviceId, BytePos)>,
@@ -41,8 +42,8 @@ impl ChunkOrder {
     }
 }
 
-/// Whether Linux (seen with 6.18) would search the first shared attribute in the page with the inode's own ones: it compares
-/// page numbers, without comparing whether both are in the metabox.
+/// Whether Linux (seen with 6.18) would search the first shared attribute in the page with the
+/// inode's own ones: it compares page numbers, without comparing whether both are in the metabox.
 pub(super) fn confuses_attributes(end: MetadataPlace, shared: MetadataPlace) -> bool {
     let page = |pos: u64| pos.checked_div(to_u64(LINUX_PAGE));
     end.in_metabox != shared.in_metabox
@@ -78,6 +79,9 @@ impl<'a> LinuxDecoders<'a> {
             Location::Device(_, pos) => (pos, block.bytes()),
             Location::Metadata(place) => (place.pos, block.bytes().max(LINUX_PAGE)),
         };
+        if algorithm == Algorithm::Lz4 && matches!(at, Location::Device(..)) {
+            self.check_lz4_buffer(algorithm, pos, encoded_len)?;
+        }
         let whole = usize::try_from(encoded_len).unwrap_or(usize::MAX);
         let decoded = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let configs = self.image.configs();
@@ -88,7 +92,8 @@ impl<'a> LinuxDecoders<'a> {
         let needs_whole_cluster =
             LinuxChecker::needs_whole_cluster(algorithm, decoded, portion, configs);
         let is_framed = algorithm == Algorithm::Zstd;
-        // A cluster within one block that ferofs decodes is not all padding, which is all that Linux checks in it here.
+        // A cluster within one block that ferofs decodes is not all padding, which is all that
+        // Linux checks in it here.
         if !needs_whole_cluster
             && !is_framed
             && block.bytes().checked_sub(offset).is_some_and(|remaining| whole <= remaining)
@@ -117,6 +122,23 @@ impl<'a> LinuxDecoders<'a> {
                     .into()
             },
         )
+    }
+
+    /// Checks that an LZ4 cluster of `len` bytes at `pos` is in at most as many pages as Linux's
+    /// buffer has, which is as large as the largest limit of the images that were mounted since
+    /// boot. Linux takes a limit of 0 for 1, and needs no buffer for one page.
+    fn check_lz4_buffer(&self, algorithm: Algorithm, pos: BytePos, len: u64) -> Result<()> {
+        let page = to_u64(LINUX_PAGE.max(self.image.superblock().block_size.bytes()));
+        let first = pos.get().checked_div(page).unwrap_or(0);
+        let pages = pos.get().saturating_add(len).div_ceil(page).saturating_sub(first);
+        let lz4 = self.image.configs().get(algorithm);
+        let most = lz4.map_or(1, |config| u64::from(config.max_pcluster_blocks.max(1)));
+        if pages <= most {
+            return Ok(());
+        }
+        const WHAT: &str =
+            "touches more blocks than lz4 max_pclusterblks, the size of Linux's buffer";
+        Err(Corruption::new(Structure::Extent, Fault::LinuxDecoder(WHAT)).at(pos).into())
     }
 }
 

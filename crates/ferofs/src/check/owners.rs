@@ -1,5 +1,5 @@
-//! Finds the files that use the same bytes, and those with fragments in damaged clusters: second walks, only of images with overlaps or such
-//! damage.
+//! Finds the files that use the same bytes, and those with fragments in damaged clusters: second
+//! walks, only of images with overlaps or such damage.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -161,7 +161,8 @@ impl Checker<'_> {
     }
 }
 
-/// The overlaps that a range touches. They are sorted, and at most as long as a block or a pcluster (12 MiB).
+/// The overlaps that a range touches. They are sorted, and at most as long as a block or a pcluster
+/// (12 MiB).
 fn touched(overlaps: &[Overlap], space: AddressSpace, range: &std::ops::Range<u64>) -> Vec<usize> {
     let longest = 12 << 20;
     let from = (space, range.start.saturating_sub(longest));

@@ -1,5 +1,5 @@
-//! The paths of all directories, each stored as its name and its parent: in a deep tree, the memory of full paths would grow
-//! with the square of the depth.
+//! The paths of all directories, each stored as its name and its parent: in a deep tree, the memory
+//! of full paths would grow with the square of the depth.
 
 use std::path::PathBuf;
 

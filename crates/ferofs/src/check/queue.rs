@@ -1,7 +1,8 @@
 //! The queue between the walk and the workers.
 //!
-//! The walk waits while the queue is full. A worker that puts the remainder of a large file back never waits: each file taken
-//! from the queue has at most one remainder, so their number is limited.
+//! The walk waits while the queue is full. A worker that puts the remainder of a large file back
+//! never waits: each file taken from the queue has at most one remainder, so their number is
+//! limited.
 
 use std::collections::VecDeque;
 
@@ -38,7 +39,8 @@ impl<T> Queue<T> {
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
-    /// Adds a task; waits while the queue is full. After a worker's panic the task is dropped, as no worker would take it.
+    /// Adds a task; waits while the queue is full. After a worker's panic the task is dropped, as
+    /// no worker would take it.
     pub(super) fn push(&self, work: T) {
         let mut state = self.state.lock();
         while state.new_tasks.len() >= self.limit && !state.broken {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use ferofs_format::{BlockSize, Fault};
+use ferofs_format::{BlockSize, BytePos, Fault, Structure};
 use ferofs_read::Extent;
 use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::escape::Escaped;
+use ferofs_verity::IntegrityError;
 use parking_lot::Mutex;
 
 /// The options of a check.
@@ -28,7 +29,8 @@ pub struct Options {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Inodes that the walk found until now. The superblock has their number, which a damaged image may lie about.
+    /// Inodes that the walk found until now. The superblock has their number, which a damaged image
+    /// may lie about.
     pub inodes: AtomicU64,
 }
 
@@ -53,7 +55,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The finding in a line: the path, the broken rule, and its place. `level` comes before the rule, for example "warning: ".
+    /// The finding in a line: the path, the broken rule, and its place. `level` comes before the
+    /// rule, for example "warning: ".
     fn line(&self, level: &str, block_size: BlockSize) -> String {
         let Self { path, corruption, content, also } = self;
         let mut line = format!("/{}: {level}{corruption}", Escaped::path(path));
@@ -72,7 +75,7 @@ impl Finding {
     /// The order of a file's findings.
     pub(super) fn key(&self) -> (Option<u64>, Option<u64>, String) {
         let start = self.content.as_ref().map(|content| content.start);
-        (start, self.corruption.pos.map(ferofs_format::BytePos::get), self.corruption.to_string())
+        (start, self.corruption.pos.map(BytePos::get), self.corruption.to_string())
     }
 }
 
@@ -82,8 +85,8 @@ impl Finding {
 pub struct Report {
     /// Broken rules, sorted by path. Their number per file and their memory are limited.
     pub findings: Vec<Finding>,
-    /// Broken rules that do not keep Linux from reading: a link count above the number of names, as incremental builds of erofs-utils leave it.
-    /// Sorted and limited as `findings`.
+    /// Broken rules that do not keep Linux from reading: a link count above the number of names, as
+    /// incremental builds of erofs-utils leave it. Sorted and limited as `findings`.
     pub warnings: Vec<Finding>,
     /// The number of findings beyond these limits.
     pub unlisted: u64,
@@ -93,8 +96,8 @@ pub struct Report {
     pub directories: u64,
     /// Bytes of content that were decoded.
     pub content_bytes: u64,
-    /// Blocks of the primary device that nothing in the tree refers to: no damage, but space that patches or alignment left
-    /// unused.
+    /// Blocks of the primary device that nothing in the tree refers to: no damage, but space that
+    /// patches or alignment left unused.
     pub unreferenced_blocks: u64,
 }
 
@@ -108,7 +111,8 @@ impl Report {
         findings.chain(warnings).chain(unlisted)
     }
 
-    /// Whether no rule is broken, apart from [warnings](Self::warnings). Without [`Options::content`], content was not read.
+    /// Whether no rule is broken, apart from [warnings](Self::warnings). Without
+    /// [`Options::content`], content was not read.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         self.findings.is_empty() && self.unlisted == 0
@@ -120,14 +124,32 @@ const PER_FILE: usize = 16;
 /// Bytes of all listed findings. More are only counted.
 const BUDGET: usize = 16 << 20;
 
-/// Whether Linux reads images that break this rule: it never frees inodes, so that a link count may be too large. Before 7.2, it reads the
-/// images of 2019, whose LZ4 data is not padded; from 7.2 on, all holes in compressed files.
+/// Whether Linux reads images that break this rule: it never frees inodes, so that a link count may
+/// be too large. Before 7.2, it reads the images of 2019, whose LZ4 data is not padded; from 7.2
+/// on, all holes in compressed files.
 fn is_warning(fault: &Fault) -> bool {
     match fault {
         Fault::LinkCount { stored, found } => stored > found,
         Fault::FeatureNotSet(feature) => *feature == "LZ4_0PADDING",
         Fault::OlderLinux(_) => true,
         _ => false,
+    }
+}
+
+/// The finding for a block that does not have the digest of the hash tree, in the content of a file
+/// or in metadata.
+fn unverified(broken: IntegrityError, is_content: bool) -> Corruption {
+    let structure = if is_content { Structure::Extent } else { Structure::Inode };
+    match broken.is_hash {
+        // Its position is in the tree.
+        true => Corruption::new(
+            structure,
+            Fault::Digest("the hash tree does not agree with the root hash"),
+        ),
+        false => {
+            let fault = Fault::Digest("a block does not agree with the root hash");
+            Corruption::new(structure, fault).at(BytePos::new(broken.position))
+        }
     }
 }
 
@@ -141,12 +163,21 @@ struct FoundRules {
     bytes: usize,
     unlisted: u64,
     failure: Option<Error>,
+    /// The sizes of the files that are cut off.
+    cut_off: Vec<u64>,
 }
 
 impl FoundRules {
     /// Whether another finding may be listed. Otherwise counts it as not listed.
-    fn has_space(&mut self) -> bool {
-        let has_space = self.bytes <= BUDGET;
+    fn has_space(&mut self, fault: &Fault) -> bool {
+        // Everything that was beyond the end of a file, and the names in directories there, would
+        // hide that it is cut off.
+        let follows = match fault {
+            Fault::OutOfRange { limit, .. } => self.cut_off.contains(limit),
+            Fault::LinkCount { .. } => !self.cut_off.is_empty(),
+            _ => false,
+        };
+        let has_space = !follows && self.bytes <= BUDGET;
         self.unlisted = self.unlisted.saturating_add((!has_space).into());
         has_space
     }
@@ -168,21 +199,26 @@ impl Findings {
         extent: Option<&Extent>,
     ) {
         let mut state = self.0.lock();
-        if state.has_space() {
+        if state.has_space(&corruption.fault) {
             let content = extent.map(|extent| extent.start.get()..extent.end());
             state.push(Finding { path: path(), corruption, content, also: None });
         }
     }
 
-    /// Adds a finding.
     pub(super) fn push(&self, finding: Finding) {
         let mut state = self.0.lock();
-        if state.has_space() {
+        if state.has_space(&finding.corruption.fault) {
             state.push(finding);
         }
     }
 
-    /// The value of `result`. A broken rule becomes a finding; any other error ends the check.
+    /// Only counts what refers to bytes beyond `size`, the end of a file that is cut off.
+    pub(super) fn only_count_beyond(&self, size: u64) {
+        self.0.lock().cut_off.push(size);
+    }
+
+    /// The value of `result`. A broken rule, or a block without the digest of the hash tree,
+    /// becomes a finding; any other error ends the check.
     pub(super) fn value_of<T>(
         &self,
         path: impl FnOnce() -> PathBuf,
@@ -196,7 +232,10 @@ impl Findings {
                 None
             }
             Err(error) => {
-                self.0.lock().failure.get_or_insert(error);
+                match IntegrityError::within(&error) {
+                    Some(broken) => self.add(path, unverified(*broken, extent.is_some()), extent),
+                    None => drop(self.0.lock().failure.get_or_insert(error)),
+                }
                 None
             }
         }
@@ -216,8 +255,8 @@ impl Findings {
         self.0.lock().failure.is_some()
     }
 
-    /// Sorts the findings, applies the limit per file, and puts them into `report`. The result is the error that ended the
-    /// check, if there is one.
+    /// Sorts the findings, applies the limit per file, and puts them into `report`. The result is
+    /// the error that ended the check, if there is one.
     pub(super) fn into_report(self, report: Report) -> (Report, Result<()>) {
         let FoundRules { mut findings, mut unlisted, failure, .. } = self.0.into_inner();
         findings.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key().cmp(&b.key())));
@@ -242,7 +281,6 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferofs_format::{BytePos, Structure};
 
     fn corruption(fault: Fault) -> Corruption {
         Corruption::new(Structure::Inode, fault)

@@ -1,7 +1,6 @@
-//! Checks the superblock: the sizes of the image and its devices, the settings of algorithms, and its tables.
+//! Checks the superblock: the sizes of the image and its devices, the settings of algorithms, and
+//! its tables.
 
-use ferofs_codec::MAX_ENCODED;
-use ferofs_format::algorithm::CompressionConfigs;
 use ferofs_format::device::DEVICE_SLOT_SIZE;
 use ferofs_format::superblock::Compression;
 use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
@@ -10,28 +9,15 @@ use super::checker::Checker;
 use ferofs_format::units::to_u64;
 use ferofs_read::error::Corruption;
 
-/// Bytes of the smallest MicroLZMA dictionary that Linux mounts.
-const LZMA_DICT_MIN: u64 = 4096;
-/// log2 of the largest Zstandard window that Linux mounts, in bytes.
-const ZSTD_WINDOW_LOG_MAX: u64 = 20;
-
-/// Blocks of the largest LZ4 pcluster with which Linux mounts an image: it counts them as pages, also if blocks are smaller.
-const PCLUSTER_BLOCKS_MAX: u64 = 256;
-
 impl Checker<'_> {
     /// Checks the superblock, and adds its structures to the used space.
     pub(super) fn check_superblock(&self) {
         let superblock = self.image.superblock();
-        self.check_size(DeviceId::new(0), "blocks", superblock.blocks, Structure::Superblock);
+        self.check_size(DeviceId::new(0), superblock.blocks, Structure::Superblock);
         let primary = 0..superblock.blocks;
         let mut ranges = vec![primary];
         for (number, slot) in (1u16..).zip(self.image.device_slots()) {
-            self.check_size(
-                DeviceId::new(number),
-                "device blocks",
-                slot.blocks,
-                Structure::DeviceTable,
-            );
+            self.check_size(DeviceId::new(number), slot.blocks, Structure::DeviceTable);
             if let Some(start) = slot.start {
                 let range = start.get()..start.get().saturating_add(slot.blocks);
                 if ranges.iter().any(|other| other.start < range.end && range.start < other.end) {
@@ -48,7 +34,9 @@ impl Checker<'_> {
             self.report_image(Corruption::new(Structure::Superblock, fault));
         }
         self.check_features();
-        self.check_configs();
+        for fault in self.image.configs().refused_by_linux(superblock.block_size) {
+            self.report_image(Corruption::new(Structure::CompressionConfig, fault));
+        }
         let mut used = self.used_space();
         let configs = match superblock.compression {
             Compression::Configured { .. } => self.image.configs().to_bytes().len(),
@@ -88,37 +76,15 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks the settings of algorithms: Linux does not mount an image whose settings are outside of its limits.
-    fn check_configs(&self) {
-        // The parser checks all of deflate's.
-        let CompressionConfigs { lz4, lzma, deflate: _, zstd } = *self.image.configs();
-        let block = self.image.superblock().block_size;
-        let pcluster_blocks = to_u64(MAX_ENCODED >> block.bits());
-        let pcluster_blocks = pcluster_blocks.min(PCLUSTER_BLOCKS_MAX);
-        let blocks = lz4.map(|lz4| u64::from(lz4.max_pcluster_blocks));
-        let dict = lzma.map(|lzma| u64::from(lzma.dict_size));
-        let window = zstd.map(|zstd| u64::from(zstd.window_log));
-        let bad = [
-            ("lz4 max_pclusterblks", blocks.filter(|blocks| *blocks > pcluster_blocks)),
-            ("lzma dict_size", dict.filter(|dict| *dict < LZMA_DICT_MIN)),
-            ("zstd windowlog", window.filter(|log| *log > ZSTD_WINDOW_LOG_MAX)),
-        ];
-        for (field, value) in bad {
-            let Some(value) = value else { continue };
-            let fault = Fault::Field { field, value };
-            self.report_image(Corruption::new(Structure::CompressionConfig, fault));
-        }
-    }
-
     /// Checks that a device is at least as long as the image says.
-    fn check_size(&self, device: DeviceId, field: &'static str, blocks: u64, structure: Structure) {
+    fn check_size(&self, device: DeviceId, blocks: u64, structure: Structure) {
         let block_size = self.image.superblock().block_size;
-        let size = blocks.checked_mul(block_size.bytes64());
+        let need = blocks.saturating_mul(block_size.bytes64());
         let have = self.image.device_size(device).unwrap_or(0);
-        if size.is_none_or(|size| size > have) {
-            let limit = (have >> block_size.bits()).saturating_add(1);
-            let fault = Fault::OutOfRange { field, value: blocks, limit };
+        if need > have {
+            let fault = Fault::CutOff { have, need };
             self.report_image(Corruption::new(structure, fault).at(BytePos::new(1024)));
+            self.findings.only_count_beyond(have);
         }
     }
 }

@@ -1,14 +1,15 @@
 //! Checks of images that are built here, undamaged and damaged.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::symlink;
 
 use ferofs_format::FileOffset;
 
 use super::*;
-use ferofs_build as build;
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::{ExtentData, Inode, Location};
+use ferofs_write as build;
 use std::path::Path;
 
 fn image_bytes() -> Vec<u8> {
@@ -92,10 +93,7 @@ fn a_check_that_is_stopped_reports_what_it_found() {
     let (report, result) = run();
     assert!(matches!(result, Err(crate::Error::Interrupted)), "{result:?}");
     let rules: Vec<_> = report.findings.iter().map(|found| found.corruption.fault.rule()).collect();
-    assert_eq!(
-        rules,
-        [ferofs_format::Fault::OutOfRange { field: "blocks", value: 0, limit: 0 }.rule()]
-    );
+    assert_eq!(rules, [ferofs_format::Fault::CutOff { have: 0, need: 0 }.rule()]);
 }
 
 /// Linux's LZ4 decoder keeps as many bytes for matches as the superblock says, for every cluster.
@@ -216,7 +214,8 @@ fn overlaps_name_both_sides() {
         let text = tampered.image.resolve("text".as_ref(), false).unwrap();
         let block = u32::try_from(place(&tampered.image, &text) / 4096).unwrap();
         let plain = tampered.inode("plain");
-        // The stored file has two blocks. Move it so that the second one is at `block`, or the first one if there is none before.
+        // The stored file has two blocks. Move it so that the second one is at `block`, or the
+        // first one if there is none before.
         tampered.put(plain + 0x10, block.saturating_sub(1).to_le_bytes());
         let found = findings(tampered.bytes);
         let is_found = found.iter().any(|found| {
@@ -337,7 +336,7 @@ fn fields_of_the_superblock_are_checked() {
     assert_eq!(rules(FIXED_NSEC, |_| 999_999_999), []);
     // And all compact inodes.
     assert_eq!(rules(FIXED_NSEC, |_| 1_000_000_000)[..1], of_image("field-value"));
-    assert_eq!(rules(BLOCKS, |blocks| blocks + 1), of_image("out-of-range"));
+    assert_eq!(rules(BLOCKS, |blocks| blocks + 1), of_image("truncated"));
     // Shared attributes in a metabox, and the attribute with digests: the image has neither.
     assert_eq!(rules(COMPAT, |compat| compat | 8), of_image("feature-not-set"));
     assert_eq!(rules(COMPAT, |compat| compat | 32), of_image("field-value"));
@@ -350,7 +349,8 @@ fn settings_of_algorithms_are_those_that_linux_mounts() {
     let source = dir.path().join("source");
     fs::create_dir(&source).unwrap();
     fs::write(source.join("text"), "words and more words of a text, ".repeat(3000)).unwrap();
-    // The field in the record, which follows the superblock: its position, its last good value, and its first bad one.
+    // The field in the record, which follows the superblock: its position, its last good value, and
+    // its first bad one.
     for (algorithm, at, good, bad) in [
         (Algorithm::Lz4, 4, [0, 1], [1, 1]),
         (Algorithm::Lzma, 3, [0x10, 0], [0x0f, 0]),
@@ -393,7 +393,10 @@ fn metadata_ends_within_the_image() {
     let metadata_end = usize::try_from(extents.metadata_end().unwrap().pos.get()).unwrap();
     assert!(metadata_end <= end);
     let of_text = |len: usize| {
-        let found = findings(tampered.bytes[..len].to_vec());
+        let mut cut = Tampered { bytes: tampered.bytes[..len].to_vec(), ..Tampered::new() };
+        // Otherwise what is beyond the end is only counted.
+        cut.put(BLOCKS, 0_u32.to_le_bytes());
+        let found = findings(cut.bytes);
         let is_map = |found: &&Finding| {
             matches!(found.corruption.fault, ferofs_format::Fault::OutOfRange { field: "map", .. })
         };

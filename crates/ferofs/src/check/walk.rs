@@ -1,7 +1,8 @@
-//! Walks all directories from the root, in one thread, so that the findings do not depend on the number of threads.
+//! Walks all directories from the root, in one thread, so that the findings do not depend on the
+//! number of threads.
 //!
-//! Checks names, links and types, and sends each inode to the workers once. `ferofs_read::walk` does not fit: it leaves out `.`
-//! and `..`, which this walk checks.
+//! Checks names, links and types, and sends each inode to the workers once. `ferofs_read::walk`
+//! does not fit: it leaves out `.` and `..`, which this walk checks.
 
 mod seen;
 
@@ -125,7 +126,6 @@ impl<'a> Walk<'a> {
                 b"." if entry.nid == pending.nid => dot = true,
                 b".." if entry.nid == pending.parent => dot_dot = true,
                 b"." | b".." => {}
-                name if name.contains(&b'/') || name.contains(&0) => bad(Fault::Name),
                 _ => self.entry(pending, &entry),
             }
             before = Some(entry.name);
@@ -193,7 +193,8 @@ impl<'a> Walk<'a> {
         if wrong.is_empty() {
             return;
         }
-        // The walk keeps no paths of files, to save memory: a second walk finds those of the few wrong ones.
+        // The walk keeps no paths of files, to save memory: a second walk finds those of the few
+        // wrong ones.
         for file in self.checker.names() {
             let Some(links) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid()))
             else {

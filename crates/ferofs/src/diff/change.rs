@@ -19,6 +19,7 @@ pub struct Options {
     pub owner: bool,
     pub times: bool,
     pub xattrs: bool,
+    pub links: bool,
     /// The names to leave out, in both trees.
     pub select: Selection,
     /// Counts the names that were compared; other threads may read it meanwhile.
@@ -33,6 +34,7 @@ impl Default for Options {
             owner: true,
             times: true,
             xattrs: true,
+            links: true,
             select: Selection::default(),
             compared: Arc::default(),
         }
@@ -97,7 +99,8 @@ pub struct Differences {
     pub stat: [Stat; 2],
     /// The type differs; then nothing else was compared.
     pub file_type: bool,
-    /// The content of a regular file, the target of a symbolic link, or the number of a device differs.
+    /// The content of a regular file, the target of a symbolic link, or the number of a device
+    /// differs.
     pub content: bool,
     /// Permissions differ.
     pub mode: bool,
@@ -107,11 +110,14 @@ pub struct Differences {
     pub mtime: bool,
     /// Names of attributes that differ, or that only one file has.
     pub xattrs: Vec<Vec<u8>>,
+    /// In one tree the name is a hard link to a file that has another name, and in the other tree
+    /// these names are separate files.
+    pub links: bool,
 }
 
 impl Differences {
     pub(super) fn is_same(&self) -> bool {
-        let Self { file_type, content, mode, owner, mtime, xattrs, .. } = self;
-        !(*file_type || *content || *mode || *owner || *mtime) && xattrs.is_empty()
+        let Self { file_type, content, mode, owner, mtime, xattrs, links, .. } = self;
+        !(*file_type || *content || *mode || *owner || *mtime || *links) && xattrs.is_empty()
     }
 }

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use super::change::Stat;
 use super::content::Content;
 use crate::error::{Corruption, Error, Result};
-use ferofs_build::host::{check_preload, mtime, open_dir, open_file, size, stat_at};
+use ferofs_host::stat::{mtime, size, stat_at};
+use ferofs_host::{check_preload, open_dir, open_file};
 use ferofs_read::{FileType, Image, Inode, Place, Rdev};
 
 /// Linux's limit for the path of a system call, with the NUL at its end.
@@ -45,6 +46,9 @@ pub(super) enum Node {
     Inode(Nid),
     File(PathBuf),
 }
+
+/// Identifies a file within its tree: device and inode number, or device 0 and the nid.
+pub(super) type FileId = (u64, u64);
 
 impl Node {
     pub(super) const fn nid(&self) -> Option<Nid> {
@@ -114,15 +118,31 @@ impl<'a> Tree<'a> {
     pub(super) fn stat(&self, node: &Node) -> Result<Stat> {
         match self.inode(node)? {
             Ok((_, inode)) => Ok(stat_of_inode(&inode)),
+            Err(path) => Ok(stat_of_file(&self.stat_path(&path)?)),
+        }
+    }
+
+    /// The identity of a file that is not a directory, and whether it has several names.
+    pub(super) fn identity(&self, node: &Node) -> Result<Option<(FileId, bool)>> {
+        match self.inode(node)? {
+            Ok((_, inode)) if inode.is_dir() => Ok(None),
+            Ok((_, inode)) => Ok(Some(((0, inode.nid().get()), inode.on_disk().nlink > 1))),
             Err(path) => {
-                let short = self.short_path(&path)?;
-                let stat = stat_at(CWD, short.path.as_os_str().as_bytes());
-                Ok(stat_of_file(&stat.map_err(|e| Error::io("stat", &path, e))?))
+                let stat = self.stat_path(&path)?;
+                let is_dir = FileType::from_mode(stat.st_mode as u16) == Some(FileType::Directory);
+                Ok((!is_dir).then_some(((stat.st_dev, stat.st_ino), stat.st_nlink > 1)))
             }
         }
     }
 
-    /// The sorted entries of a directory whose path has `path_len` bytes; empty if `node` is no directory.
+    fn stat_path(&self, path: &Path) -> Result<rustix::fs::Stat> {
+        let short = self.short_path(path)?;
+        let stat = stat_at(CWD, short.path.as_os_str().as_bytes());
+        stat.map_err(|e| Error::io("stat", path, e))
+    }
+
+    /// The sorted entries of a directory whose path has `path_len` bytes; empty if `node` is no
+    /// directory.
     pub(super) fn list(&mut self, node: &Node, path_len: usize) -> Result<Vec<(OsString, Node)>> {
         let mut all = Vec::new();
         match self.inode(node)? {
@@ -225,8 +245,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The path of `name` in the directory `path`. A damaged file system can return a name with a slash, and its path would lead to
-/// another directory.
+/// The path of `name` in the directory `path`. A damaged file system can return a name with a
+/// slash, and its path would lead to another directory.
 fn child(path: &Path, name: &OsStr) -> Result<PathBuf> {
     match name.as_bytes().contains(&b'/') {
         true => Err(Error::io("list", path, Errno::UCLEAN)),
@@ -323,7 +343,8 @@ mod tests {
         assert_eq!(child(dir, OsStr::new("a")).unwrap(), Path::new("/dir/a"));
     }
 
-    /// A regular file that a FIFO replaces between stat and open: opening it would wait for a writer.
+    /// A regular file that a FIFO replaces between stat and open: opening it would wait for a
+    /// writer.
     #[test]
     fn a_fifo_in_the_place_of_a_file_does_not_block() {
         let dir = tempfile::tempdir().unwrap();

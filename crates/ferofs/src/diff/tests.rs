@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
-use ferofs_build as build;
 use ferofs_read::{FileSource, Image};
+use ferofs_write as build;
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -47,10 +47,21 @@ fn lines(first: &Side, second: &Side, options: &Options) -> Vec<String> {
                 ChangeKind::Added(stat) => format!("+ {} {}", path.display(), stat.size),
                 ChangeKind::Removed(stat) => format!("- {} {}", path.display(), stat.size),
                 ChangeKind::Changed(c) => {
-                    let flags =
-                        [c.file_type, c.content, c.mode, c.owner, c.mtime, !c.xattrs.is_empty()];
-                    let set: String =
-                        "tcmous".chars().zip(flags).filter(|(_, on)| *on).map(|(c, _)| c).collect();
+                    let flags = [
+                        c.file_type,
+                        c.content,
+                        c.mode,
+                        c.owner,
+                        c.mtime,
+                        !c.xattrs.is_empty(),
+                        c.links,
+                    ];
+                    let set: String = "tcmouxl"
+                        .chars()
+                        .zip(flags)
+                        .filter(|(_, on)| *on)
+                        .map(|(c, _)| c)
+                        .collect();
                     format!("~ {} {set}", path.display())
                 }
             },
@@ -108,6 +119,30 @@ fn the_same_image_is_not_read() {
     let before = image.stats().requested_bytes;
     assert_eq!(lines(&one, &other, &Options::default()), [""; 0]);
     assert_eq!(image.stats().requested_bytes, before, "not even directories");
+}
+
+/// Names of one file in one tree, and of equal files in the other.
+#[test]
+fn hard_links_are_compared() {
+    let fixture = Fixture::new();
+    let source = fixture.dir.path().join("source");
+    let same = source.join("same");
+    fs::write(source.join("apart"), "same").unwrap();
+    for name in ["below/linked", "one", "other"] {
+        fs::hard_link(&same, source.join(name)).unwrap();
+    }
+    let linked = fixture.image("linked");
+    assert_eq!(lines(&linked, &fixture.source(), &Options::default()), [""; 0]);
+    assert_eq!(lines(&fixture.source(), &linked, &Options::default()), [""; 0]);
+    fs::remove_file(source.join("one")).unwrap();
+    fs::copy(&same, source.join("one")).unwrap();
+    fs::remove_file(source.join("other")).unwrap();
+    fs::hard_link(source.join("apart"), source.join("other")).unwrap();
+    let options = Options { times: false, ..Options::default() };
+    let changed = ["~ one l", "~ other l"];
+    assert_eq!(lines(&linked, &fixture.source(), &options), changed);
+    assert_eq!(lines(&fixture.image("changed"), &linked, &options), changed);
+    assert_eq!(lines(&linked, &fixture.source(), &Options { links: false, ..options }), [""; 0]);
 }
 
 /// Deeper than the longest path of a system call.

@@ -5,7 +5,8 @@ use ferofs_format::FileOffset;
 use crate::error::Result;
 use ferofs_read::{ExtentData, Image, Inode};
 
-/// The start of the first extent at or after `offset`: two pieces that meet there do not decode the same cluster.
+/// The start of the first extent at or after `offset`: two pieces that meet there do not decode the
+/// same cluster.
 pub(super) fn boundary(image: &Image, inode: &Inode, offset: u64) -> Result<u64> {
     if offset >= inode.size() {
         return Ok(inode.size());
@@ -15,7 +16,8 @@ pub(super) fn boundary(image: &Image, inode: &Inode, offset: u64) -> Result<u64>
     };
     let end = match extent.data {
         ExtentData::Encoded { .. } if extent.start.get() < offset => extent.end(),
-        // A piece can begin at the start of any extent. This one contains `offset`: find the end of its cluster.
+        // A piece can begin at the start of any extent. This one contains `offset`: find the end of
+        // its cluster.
         ExtentData::Fragment { offset: start } if extent.start.get() < offset => {
             let inside = start.get().saturating_add(offset.saturating_sub(extent.start.get()));
             let packed = image.superblock().packed.map(|nid| image.inode(nid)).transpose()?;
@@ -23,7 +25,8 @@ pub(super) fn boundary(image: &Image, inode: &Inode, offset: u64) -> Result<u64>
                 return Ok(offset);
             };
             match image.extents(&packed, FileOffset::new(inside))?.next().transpose()? {
-                // A packed inode that is not compressed can have an extent of any size, which a piece of it need not end with.
+                // A packed inode that is not compressed can have an extent of any size, which a
+                // piece of it need not end with.
                 Some(cluster)
                     if matches!(cluster.data, ExtentData::Encoded { .. })
                         && cluster.start.get() < inside =>

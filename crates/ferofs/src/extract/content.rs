@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use ferofs_format::units::to_u64;
 use ferofs_read::{ExtentData, Image, Inode};
 
-/// Bytes that are decoded and written at once; a cluster that decodes to more is written whole. This fits the processor's cache,
-/// and Linux allocates the pages of one write together.
+/// Bytes that are decoded and written at once; a cluster that decodes to more is written whole.
+/// This fits the processor's cache, and Linux allocates the pages of one write together.
 const BUFFER_SIZE: u64 = 128 << 10;
 /// The unit in which zeroes become holes: the block size of most file systems.
 const BLOCK: usize = 4096;
@@ -24,7 +24,8 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Writes this range of `inode`'s content to `file`, which has no data there yet. Returns the end of the last write.
+    /// Writes this range of `inode`'s content to `file`, which has no data there yet. Returns the
+    /// end of the last write.
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,

@@ -1,11 +1,12 @@
 //! Extracts an image's tree to a directory.
 //!
-//! One thread walks the image (`walk`), creates directories, and gives files to the workers in an order in which nothing is
-//! decoded twice (`schedule`). Workers create files in batches, and large files in pieces (`worker`). Hard links come after
-//! all files, and the attributes of directories last, as creating a file changes its directory's time. All files are opened
-//! below the target and never through a symbolic link, whatever names the image has (`target`).
+//! One thread walks the image (`walk`), creates directories, and gives files to the workers in an
+//! order in which nothing is decoded twice (`schedule`). Workers create files in batches, and large
+//! files in pieces (`worker`). Hard links come after all files, and the attributes of directories
+//! last, as creating a file changes its directory's time. All files are opened below the target and
+//! never through a symbolic link, whatever names the image has (`target`).
 
-use std::num::NonZeroUsize;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,30 +15,31 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
-use super::extraction::Extraction;
+use super::extraction::{Extraction, Unsupported};
 use super::metadata;
 use super::options::{OnError, Options, Summary};
 use super::schedule::{Schedule, TargetFile};
-use super::target::Target;
+use super::target::{Address, Target};
 use super::walk::{File, Name, Step, Walk};
 use super::worker::Worker;
 use crate::error::{Error, Result};
 use ferofs_read::walk::DirId;
-use ferofs_read::{Image, Inode, Nid};
-use ferofs_threads::{catch, pass_on, start};
+use ferofs_read::{Image, Inode, Nid, READER_MEMORY};
+use ferofs_threads::{catch, fitting_workers, pass_on, start};
 
-/// Jobs that wait for a worker at most. The walk waits when the queue is full, so that memory does not grow with the image.
+/// Jobs that wait for a worker at most. The walk waits when the queue is full, so that memory does
+/// not grow with the image.
 const QUEUE: usize = 64;
 
-/// Extracts `from` to `target`. If `from` is a directory, `target` is one, and is created if needed; otherwise it is the name of
-/// the new file.
+/// Extracts `from` to `target`. If `from` is a directory, `target` is one, and is created if
+/// needed; otherwise it is the name of the new file.
 ///
-/// A file that fails is passed to `on_error`, and the others are still extracted. A file whose content cannot be read keeps the
-/// bytes before the error.
+/// A file or an attribute that fails is passed to `on_error`, and the others are still extracted. A
+/// file whose content cannot be read keeps the bytes before the error.
 ///
 /// # Errors
-/// [`Error::Io`] for the target itself or when no thread can be started, [`Error::Interrupted`], and
-/// [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// [`Error::Io`] for the target itself or when no thread can be started, [`Error::Interrupted`],
+/// and [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
 pub fn extract(
     image: &Image,
     from: &Inode,
@@ -108,12 +110,13 @@ impl Extraction<'_> {
         Ok(())
     }
 
-    /// Runs workers for the jobs that `feed` gives to the schedule. A worker's panic continues in this thread.
+    /// Runs workers for the jobs that `feed` gives to the schedule. A worker's panic continues in
+    /// this thread.
     ///
     /// # Errors
     /// [`Error::Io`] when no thread can be started.
     fn with_workers(&self, feed: impl FnOnce(&mut Schedule<'_>)) -> Result<()> {
-        let workers = self.options.workers.or_else(|| std::thread::available_parallelism().ok());
+        let workers = fitting_workers(self.options.workers, READER_MEMORY);
         let (sender, receiver) = bounded(QUEUE);
         let serve = |receiver| {
             let served = catch(|| Worker::new(self).serve(receiver));
@@ -121,8 +124,7 @@ impl Extraction<'_> {
             served
         };
         std::thread::scope(|scope| {
-            let count = workers.map_or(1, NonZeroUsize::get);
-            let threads = start(scope, count, || {
+            let threads = start(scope, workers, || {
                 let (serve, receiver) = (&serve, receiver.clone());
                 move || serve(receiver)
             })?;
@@ -195,26 +197,64 @@ impl Extraction<'_> {
     }
 
     fn finish(&self, walk: &Walk<'_>, deferred: &Deferred) {
-        for Link { name, nid, first } in &deferred.links {
-            if self.is_stopped() {
-                return;
-            }
-            let (path, first) = (walk.path_of(name), walk.path_of(first));
-            let linked = self.charge_name(&path).and_then(|()| {
-                self.target.link(&first, &path, self.options.existing, |file| {
-                    self.is_extracted(*nid, file)
-                })
-            });
-            self.count(&path, linked);
-        }
+        self.link_or_copy(walk, &deferred.links);
         for dir in deferred.dirs.iter().rev() {
             if self.is_stopped() {
                 return;
             }
             let path = walk.path(*dir);
-            let set = self.target.open_dir(&path);
-            let set = set.and_then(|fd| self.set_metadata(fd.as_fd(), walk.inode(*dir), &path));
-            self.report(&path, set);
+            match self.target.open_dir(&path) {
+                Ok(fd) => {
+                    let is_start = path.as_os_str().is_empty();
+                    let shown = if is_start { Path::new("/") } else { &path };
+                    self.set_metadata(&Address::Open(fd.as_fd()), walk.inode(*dir), shown);
+                }
+                Err(error) => self.report(&path, Err(error)),
+            }
+        }
+    }
+
+    /// Makes hard links. A file that the target refuses to link is extracted again, and this is
+    /// reported once.
+    fn link_or_copy(&self, walk: &Walk<'_>, links: &[Link]) {
+        let mut worker = Worker::new(self);
+        // Further names of an inode are linked to its last copy, as its first file may have the
+        // most links that are allowed.
+        let mut copies: HashMap<Nid, &Name> = HashMap::new();
+        let mut copied: Option<Unsupported> = None;
+        for Link { name, nid, first } in links {
+            if self.is_stopped() {
+                break;
+            }
+            let (path, first) =
+                (walk.path_of(name), walk.path_of(copies.get(nid).unwrap_or(&first)));
+            let linked = self.charge_name(&path).and_then(|()| {
+                self.target.link(&first, &path, self.options.existing, |file| {
+                    self.is_extracted(*nid, file)
+                })
+            });
+            match linked {
+                Ok(Err(refusal)) => {
+                    let made = self.image.inode(*nid).map_err(Error::from).and_then(|inode| {
+                        let dir = path.parent().unwrap_or(Path::new("")).into();
+                        worker.make(&TargetFile {
+                            dir,
+                            file: File { name: name.name.clone(), inode, first: None },
+                        })
+                    });
+                    if made.is_ok() {
+                        copies.insert(*nid, name);
+                        let copied = copied.get_or_insert_with(|| Unsupported::new(&path, refusal));
+                        copied.files = copied.files.saturating_add(1);
+                    }
+                    self.count_file(&path, made);
+                }
+                linked => self.count(&path, linked.map(|linked| linked.unwrap_or_default())),
+            }
+        }
+        if let Some(Unsupported { path, files, error }) = copied {
+            let error = Error::LinksCopied { path: path.clone(), files, source: error.into() };
+            (self.on_error)(&path, &error);
         }
     }
 }

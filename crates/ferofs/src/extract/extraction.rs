@@ -22,27 +22,36 @@ pub(super) struct Extraction<'a> {
     pub(super) target: Target,
     /// For permissions that are not those of the image.
     pub(super) umask: u16,
-    /// The error that ended the extraction: a limit was reached, or nothing can be written to the target.
+    /// The error that ended the extraction: a limit was reached, or nothing can be written to the
+    /// target.
     pub(super) stopped: OnceLock<Error>,
     /// Attributes that could not be set here, by name.
-    pub(super) lost_xattrs: Mutex<BTreeMap<CString, LostXattr>>,
+    pub(super) lost_xattrs: Mutex<BTreeMap<CString, Unsupported>>,
     /// The files that inodes with several names were extracted to.
     pub(super) made: Mutex<HashSet<(Nid, FileId)>>,
     /// A thread panicked: the others end.
     pub(super) panicked: AtomicBool,
 }
 
-/// An attribute that could not be set here, although nothing is wrong with the file.
-pub(super) struct LostXattr {
-    /// The first file that lost it.
+/// What the target does not support, although nothing is wrong with the files: an attribute, or
+/// hard links.
+pub(super) struct Unsupported {
+    /// The first file without it.
     pub(super) path: PathBuf,
     /// The number of these files.
     pub(super) files: u64,
     pub(super) error: Errno,
 }
 
+impl Unsupported {
+    pub(super) fn new(path: &Path, error: Errno) -> Self {
+        Self { path: path.to_owned(), files: 0, error }
+    }
+}
+
 impl Extraction<'_> {
-    /// Records the file of an inode with several names, so that the other names are linked to this file only.
+    /// Records the file of an inode with several names, so that the other names are linked to this
+    /// file only.
     pub(super) fn record_file(&self, inode: &Inode, stat: &rustix::fs::Stat) {
         if inode.on_disk().nlink > 1 {
             let mut made = self.made.lock();
@@ -79,7 +88,8 @@ impl Extraction<'_> {
         panicked || self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
     }
 
-    /// Charges the work of creating a name in the directory `dir`: about 10 us, and 0.1 us for each directory on the path.
+    /// Charges the work of creating a name in the directory `dir`: about 10 us, and 0.1 us for each
+    /// directory on the path.
     pub(super) fn charge_name(&self, dir: &Path) -> Result<()> {
         let steps = u64::try_from(dir.as_os_str().len() / 64).unwrap_or(u64::MAX);
         Ok(self.image.budget().charge(steps.saturating_add(100))?)
@@ -99,14 +109,17 @@ impl Extraction<'_> {
     }
 }
 
-/// Whether all other files would also fail: the target is full, read-only or broken, or too many files are open.
+/// Whether all other files would also fail: the target is full, read-only or broken, or too many
+/// files are open.
 fn is_lasting(error: &Error) -> bool {
     // The image is only read.
     let Error::Io { action, source, .. } = error else { return false };
     let errno = source.raw_os_error().map(Errno::from_raw_os_error);
     match errno {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::MFILE | Errno::NFILE) => true,
-        Some(Errno::IO) => *action != "read",
+        // Servers of FUSE return it for what they do not support, such as an attribute, a symbolic
+        // link or a FIFO.
+        Some(Errno::IO) => matches!(*action, "create" | "set size of" | "write"),
         _ => false,
     }
 }

@@ -17,8 +17,8 @@ pub struct Options {
     pub select: Selection,
     /// The treatment of files that exist already. Default: they stay, and are reported as failures.
     pub existing: Existing,
-    /// Keep owners. Default: if the process is root. Without owners, setuid and setgid bits and capabilities are also left out:
-    /// they would give others the rights of the user who extracts.
+    /// Keep owners. Default: if the process is root. Without owners, setuid and setgid bits and
+    /// capabilities are also left out: they would give others the rights of the user who extracts.
     pub owners: bool,
     /// Keep permissions, and ACLs among the extended attributes. Default: yes.
     pub permissions: bool,
@@ -26,7 +26,8 @@ pub struct Options {
     pub xattrs: bool,
     /// Counters that another thread can read.
     pub progress: Arc<Progress>,
-    /// Another thread sets this to end the extraction with [`Error::Interrupted`](crate::Error::Interrupted).
+    /// Another thread sets this to end the extraction with
+    /// [`Error::Interrupted`](crate::Error::Interrupted).
     pub cancel: Arc<AtomicBool>,
 }
 
@@ -57,8 +58,8 @@ pub enum Existing {
     Refuse,
     /// It is replaced.
     Replace,
-    /// It stays if it has the type, size and modification time of the image's file, and the owner and permissions that the extraction sets;
-    /// otherwise it is replaced.
+    /// It stays if it has the type, size and modification time of the image's file, and the owner
+    /// and permissions that the extraction sets; otherwise it is replaced.
     SkipSame,
 }
 
@@ -76,7 +77,7 @@ pub struct Progress {
     pub skipped: AtomicU64,
     /// Bytes of the content of regular files, holes included.
     pub bytes: AtomicU64,
-    /// Names that could not be extracted, or only in part.
+    /// Names that could not be extracted, or only in part, and attributes that could not be set.
     pub failures: AtomicU64,
 }
 
@@ -94,7 +95,7 @@ pub struct Summary {
     pub skipped: u64,
     /// Bytes of the content of regular files, holes included.
     pub bytes: u64,
-    /// Names that could not be extracted, or only in part.
+    /// Names that could not be extracted, or only in part, and attributes that could not be set.
     pub failures: u64,
 }
 

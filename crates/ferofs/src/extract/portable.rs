@@ -1,12 +1,16 @@
-//! Extracts an image's tree to a new directory, with what every operating system has. [`super::directory`] needs Linux, and keeps all.
+//! Extracts an image's tree to a new directory, with what every operating system has.
+//! [`super::directory`] needs Linux, and keeps all.
 //!
 //! What becomes of the tree follows from the image alone, and nothing is left out without a report:
 //!
-//! - Directories, regular files, hard links and modification times of files are made. Holes read as zeroes.
-//! - Unix keeps the permissions of files; elsewhere a file that nobody may write is read-only. Owners are those of new files.
-//! - Symbolic links, devices, pipes and sockets are not made: each is a failure. Lost extended attributes are reported once.
-//! - Names that Windows does not allow are written as [`ferofs_read::names`] says. If a file system takes two names as one (`a` and `A`),
-//!   the second one is a failure.
+//! - Directories, regular files, hard links and modification times of files are made. Holes read as
+//!   zeroes.
+//! - Unix keeps the permissions of files; elsewhere a file that nobody may write is read-only.
+//!   Owners are those of new files.
+//! - Symbolic links, devices, pipes and sockets are not made: each is a failure. Lost extended
+//!   attributes are reported once.
+//! - Names that Windows does not allow are written as [`ferofs_read::names`] says. If a file system
+//!   takes two names as one (`a` and `A`), the second one is a failure.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -27,14 +31,15 @@ use ferofs_read::{ExtentData, FileType, Image, Inode};
 /// Bytes that are read and written at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Extracts `from` to `target`. If `from` is a directory, `target` must be empty or not exist; otherwise it is the name of the new file. The
-/// options `existing` and `owners` mean nothing here, and one thread does all.
+/// Extracts `from` to `target`. If `from` is a directory, `target` must be empty or not exist;
+/// otherwise it is the name of the new file. The options `existing` and `owners` mean nothing here,
+/// and one thread does all.
 ///
 /// A file that fails is passed to `on_error`, and the others are still extracted.
 ///
 /// # Errors
-/// [`Error::Io`] for the target itself, or when the image cannot be read or the target is full; [`Error::Interrupted`], and
-/// [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// [`Error::Io`] for the target itself, or when the image cannot be read or the target is full;
+/// [`Error::Interrupted`], and [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
 pub fn extract_portable(
     image: &Image,
     from: &Inode,
@@ -246,7 +251,8 @@ impl Extraction<'_> {
     }
 }
 
-/// Whether all other files would also fail: the image cannot be read, or the target is full or read-only.
+/// Whether all other files would also fail: the image cannot be read, or the target is full or
+/// read-only.
 fn is_lasting(error: &Error) -> bool {
     let Error::Io { path, source, .. } = error else { return false };
     let kinds = [
@@ -285,7 +291,7 @@ fn set_permissions(file: &File, permissions: u16) -> io::Result<()> {
 mod tests {
     use std::sync::Mutex;
 
-    use ferofs_build::{Attributes, Builder, Compression, Content};
+    use ferofs_write::{Attributes, Builder, Compression, Content};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Divides the files into jobs for the workers.
 //!
-//! Small files of a directory form batches, and a large file is divided into pieces. Files with a fragment are sorted by its
-//! position in the packed inode, and those of the same cluster go to one worker: each cluster is decoded once, and only a few
-//! are in memory.
+//! Small files of a directory form batches, and a large file is divided into pieces. Files with a
+//! fragment are sorted by its position in the packed inode, and those of the same cluster go to one
+//! worker: each cluster is decoded once, and only a few are in memory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,18 +17,20 @@ use super::walk::File;
 use crate::error::Error;
 use ferofs_read::{ExtentData, FileType, Image, Inode};
 
-/// Bytes of a piece. Files larger than two pieces are divided; smaller ones are not worth the overhead.
+/// Bytes of a piece. Files larger than two pieces are divided; smaller ones are not worth the
+/// overhead.
 const PIECE: u64 = 4 << 20;
 /// Bytes of a batch's content at most, so that all workers get work.
 const BATCH_BYTES: u64 = 1 << 20;
 /// Files of a batch at most.
 const BATCH_FILES: usize = 128;
-/// Files with fragments that are sorted together. More would decode fewer clusters twice, but need more memory.
+/// Files with fragments that are sorted together. More would decode fewer clusters twice, but need
+/// more memory.
 const WINDOW: usize = 1 << 14;
-/// Bytes of the paths of their directories at most: 1 KiB for each; in usual trees they have about 50 bytes.
+/// Bytes of the paths of their directories at most: 1 KiB for each; in usual trees they have about
+/// 50 bytes.
 const WINDOW_PATHS: u64 = 16 << 20;
 
-/// A file to extract.
 #[derive(Debug)]
 pub(super) struct TargetFile {
     /// Its directory's path below the target.

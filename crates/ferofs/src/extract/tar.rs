@@ -1,23 +1,23 @@
-//! Writes an image's tree as a tar stream in the PAX format. The bytes do not depend on time or on the number of threads.
+//! Writes an image's tree as a tar stream in the PAX format. The bytes do not depend on time or on
+//! the number of threads.
 //!
-//! One thread walks the image and makes headers ([`header`]), workers decode content, and the caller's thread writes the results
-//! in order. Only a few chunks are in memory at any time.
+//! One thread walks the image and makes headers ([`header`]), workers decode content, and the
+//! caller's thread writes the results in order. Only a few chunks are in memory at any time.
 //!
-//! Other names of a file are hard links to its first name. Extended attributes become `SCHILY.xattr` records, and ACLs also
-//! `SCHILY.acl` records, where GNU tar searches them. A file with large holes is stored as sparse, in GNU's format 1.0. No
-//! maintained crate writes these records, names that are not text, and sparse maps.
+//! Other names of a file are hard links to its first name. Extended attributes become
+//! `SCHILY.xattr` records, and ACLs also `SCHILY.acl` records, where GNU tar searches them. A file
+//! with large holes is stored as sparse, in GNU's format 1.0. No maintained crate writes these
+//! records, names that are not text, and sparse maps.
 
 mod header;
 mod sparse;
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
 use ferofs_format::FileOffset;
@@ -30,8 +30,8 @@ use crate::error::{Error, Result};
 use ferofs_format::units::to_u64;
 use ferofs_format::xattr::acl;
 use ferofs_read::names::bytes_of;
-use ferofs_read::{FileType, Image, Inode, Nid, Place};
-use ferofs_threads::start;
+use ferofs_read::{FileType, Image, Inode, Nid, Place, READER_MEMORY};
+use ferofs_threads::{fitting_workers, start};
 use header::{BLOCK, Header, Kind};
 use sparse::StoredRanges;
 
@@ -40,15 +40,17 @@ const CHUNK: u64 = 1 << 20;
 /// Archives are padded to a multiple of this, like those of GNU tar.
 const RECORD: usize = 20 * BLOCK;
 
-/// Writes `from`, and all below it when it is a directory, to `out` as a tar archive. A single file is called `name`.
+/// Writes `from`, and all below it when it is a directory, to `out` as a tar archive. A single file
+/// is called `name`.
 ///
-/// Options for the target directory are ignored. A file with an invalid map is left out, and data that cannot be decoded becomes
-/// zeroes: both are passed to `on_error`. Sockets are left out, as tar has no type for them: they are passed to `on_error`, but
-/// do not count as failures. When the image cannot be read, the archive is not complete.
+/// Options for the target directory are ignored. A file with an invalid map is left out, and data
+/// that cannot be decoded becomes zeroes: both are passed to `on_error`. Sockets are left out, as
+/// tar has no type for them: they are passed to `on_error`, but do not count as failures. When the
+/// image cannot be read, the archive is not complete.
 ///
 /// # Errors
-/// [`Error::Io`] when `out` fails, the image cannot be read, or no thread can be started; [`Error::Interrupted`];
-/// [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// [`Error::Io`] when `out` fails, the image cannot be read, or no thread can be started;
+/// [`Error::Interrupted`]; [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
 pub fn write_tar(
     image: &Image,
     from: &Inode,
@@ -57,8 +59,8 @@ pub fn write_tar(
     options: &Options,
     on_error: OnError<'_>,
 ) -> Result<Summary> {
-    let workers = options.workers.or_else(|| std::thread::available_parallelism().ok());
-    let workers = workers.map_or(1, NonZeroUsize::get);
+    // Each decodes a chunk, and another one waits to be written.
+    let workers = fitting_workers(options.workers, 2 * READER_MEMORY);
     let (tasks, task) = bounded::<Task>(workers);
     let (order, ordered) = bounded::<Receiver<Vec<u8>>>(workers.saturating_add(2));
     let (used, spare) = unbounded::<Vec<u8>>();
@@ -81,10 +83,11 @@ pub fn write_tar(
             left_out: HashSet::new(),
         };
         // It ends early when the writer ended, which has the error.
-        let feed = move || drop(feeder.feed(from, name));
-        Builder::new()
-            .spawn_scoped(scope, feed)
-            .map_err(|e| Error::io_unnamed("start a thread", e))?;
+        let mut feed = Some(move || drop(feeder.feed(from, name)));
+        start(scope, 1, || {
+            let feed = feed.take();
+            move || feed.map_or((), |mut feed| feed())
+        })?;
         for chunk in ordered {
             // The sender is gone only if the worker panicked: the scope continues the panic.
             let Ok(bytes) = chunk.recv() else { break };
@@ -261,7 +264,8 @@ impl Feeder<'_, '_> {
         // Sockets are left out with all their names: that is no failure.
         let socket = file.inode.file_type() == FileType::Socket;
         let entered = match first {
-            // A link to a name that is not in the archive would link to any existing file of that name.
+            // A link to a name that is not in the archive would link to any existing file of that
+            // name.
             Some(_) if !socket && self.left_out.contains(&file.inode.nid()) => {
                 let error = std::io::Error::other("its first name is not in the archive");
                 Ok(Err(Error::io("link", path, error)))

@@ -1,4 +1,5 @@
-//! The workers: each creates the files of its jobs, one after the other, and reuses its buffer and its open directory.
+//! The workers: each creates the files of its jobs, one after the other, and reuses its buffer and
+//! its open directory.
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -17,9 +18,13 @@ use super::content::Content;
 use super::extraction::Extraction;
 use super::options::Existing;
 use super::schedule::{Job, Large, TargetFile};
-use super::target::open_path;
+use super::target::{Address, check_name, open_path};
 use crate::error::{Error, Result};
 use ferofs_read::{FileType, Inode, Place, Rdev};
+
+/// The action of creating a file that some file systems refuse, such as exFAT, while they take
+/// others.
+const MAKE_SPECIAL: &str = "create a link or special file";
 
 /// A worker's context.
 pub(super) struct Worker<'a, 'b> {
@@ -69,11 +74,14 @@ impl<'a, 'b> Worker<'a, 'b> {
         let made = match self.open_large(large) {
             Ok(Some(file)) if !large.failed.load(Ordering::Acquire) => {
                 let size = rustix::fs::ftruncate(file, item.file.inode.size());
-                let done = size.map_err(|e| Error::io("set size of", &path, e));
-                done.and_then(|()| {
-                    self.extraction.set_metadata(file.as_fd(), &item.file.inode, &path)
+                size.map_err(|e| Error::io("set size of", &path, e)).map(|()| {
+                    self.extraction.set_metadata(
+                        &Address::Open(file.as_fd()),
+                        &item.file.inode,
+                        &path,
+                    );
+                    true
                 })
-                .map(|()| true)
             }
             // The failure was reported already.
             Ok(Some(_)) => return,
@@ -85,7 +93,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     /// Creates a file; false if an existing one stays.
-    fn make(&mut self, item: &TargetFile) -> Result<bool> {
+    pub(super) fn make(&mut self, item: &TargetFile) -> Result<bool> {
         self.extraction.charge_name(&item.dir)?;
         let dir = self.dir(item)?;
         let (name, inode) = (item.file.name.as_os_str(), &item.file.inode);
@@ -101,12 +109,12 @@ impl<'a, 'b> Worker<'a, 'b> {
                         .map_err(|e| Error::io("set size of", path(), e))?;
                 }
                 self.extraction.options.progress.bytes.fetch_add(size, Ordering::Relaxed);
-                self.extraction.set_metadata(file.as_fd(), inode, &path())?;
+                self.extraction.set_metadata(&Address::Open(file.as_fd()), inode, &path());
                 return Ok(true);
             }
             FileType::Symlink => {
                 let target = self.extraction.image.read_link(inode)?;
-                let made = self.replace_existing(&dir, item, || {
+                let made = self.replace_existing(&dir, item, MAKE_SPECIAL, || {
                     rustix::fs::symlinkat(OsStr::from_bytes(&target), &*dir, name)
                 })?;
                 if made.is_none() {
@@ -117,7 +125,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             special => {
                 let mode = Mode::RUSR | Mode::WUSR;
                 let make = || rustix::fs::mknodat(&*dir, name, kind(special), mode, device(inode));
-                if self.replace_existing(&dir, item, make)?.is_none() {
+                if self.replace_existing(&dir, item, MAKE_SPECIAL, make)?.is_none() {
                     return Ok(false);
                 }
             }
@@ -131,7 +139,8 @@ impl<'a, 'b> Worker<'a, 'b> {
         let (inode, path) = (&item.file.inode, item.path());
         let file = open_path(dir, &item.file.name).map_err(|e| Error::io("open", &path, e))?;
         let stat = rustix::fs::fstat(&file).map_err(|e| Error::io("open", &path, e))?;
-        // These files are created by name, so another process may have replaced it since. The new file has one name.
+        // These files are created by name, so another process may have replaced it since. The new
+        // file has one name.
         if rustix::fs::FileType::from_raw_mode(stat.st_mode) != kind(inode.file_type())
             || stat.st_nlink > 1
         {
@@ -143,7 +152,8 @@ impl<'a, 'b> Worker<'a, 'b> {
         }
         self.extraction.record_file(inode, &stat);
         let address = self.extraction.target.address(dir.as_fd(), &item.file.name, file.as_fd());
-        self.extraction.set_metadata_of_special(&address, inode, &path)
+        self.extraction.set_metadata(&address, inode, &path);
+        Ok(())
     }
 
     fn make_piece(&mut self, large: &Large, range: Range<u64>) {
@@ -192,7 +202,8 @@ impl<'a, 'b> Worker<'a, 'b> {
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let open = || rustix::fs::openat(dir, item.file.name.as_os_str(), flags, mode);
-        let made = self.replace_existing(dir, item, || rustix::io::retry_on_intr(open))?;
+        let made =
+            self.replace_existing(dir, item, "create", || rustix::io::retry_on_intr(open))?;
         if let Some(file) = &made
             && item.file.inode.on_disk().nlink > 1
         {
@@ -202,17 +213,24 @@ impl<'a, 'b> Worker<'a, 'b> {
         Ok(made)
     }
 
-    /// Calls `make`, after removing an existing file if the options say so; `None` if the existing file stays.
+    /// Calls `make`, after removing an existing file if the options say so; `None` if the existing
+    /// file stays.
     fn replace_existing<T>(
         &self,
         dir: &OwnedFd,
         item: &TargetFile,
+        action: &'static str,
         mut make: impl FnMut() -> Result<T, Errno>,
     ) -> Result<Option<T>> {
         let (name, existing) = (item.file.name.as_os_str(), self.extraction.options.existing);
-        let failed = |e| Error::io("create", item.path(), e);
+        let failed = |e| Error::io(action, item.path(), e);
         match make() {
-            Err(Errno::EXIST) if existing != Existing::Refuse => {}
+            Err(Errno::EXIST) => {
+                check_name(dir, name).map_err(|e| Error::io(action, item.path(), e))?;
+                if existing == Existing::Refuse {
+                    return Err(failed(Errno::EXIST));
+                }
+            }
             made => return made.map(Some).map_err(failed),
         }
         if existing == Existing::SkipSame {
@@ -247,7 +265,8 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 }
 
-/// Whether a file has the type, size and modification time of `inode`. The time is set last, so an incomplete file differs.
+/// Whether a file has the type, size and modification time of `inode`. The time is set last, so an
+/// incomplete file differs.
 fn is_same(stat: &Stat, inode: &Inode) -> bool {
     let file_type = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     let has_size = matches!(inode.file_type(), FileType::Regular | FileType::Symlink);

@@ -28,18 +28,17 @@ pub enum BlockKind {
 
 impl BlockKind {
     /// All kinds, in the order of their codes.
-    pub const ALL: [Self; 6 + Algorithm::ALL.len()] = [
-        Self::Hole,
-        Self::Unused,
-        Self::Metadata,
-        Self::Directory,
-        Self::Stored,
-        Self::Encoded(Algorithm::Lz4),
-        Self::Encoded(Algorithm::Lzma),
-        Self::Encoded(Algorithm::Deflate),
-        Self::Encoded(Algorithm::Zstd),
-        Self::Packed,
-    ];
+    pub const ALL: [Self; 6 + Algorithm::ALL.len()] = {
+        let first = [Self::Hole, Self::Unused, Self::Metadata, Self::Directory, Self::Stored];
+        let mut all = [Self::Packed; 6 + Algorithm::ALL.len()];
+        all.split_at_mut(first.len()).0.copy_from_slice(&first);
+        let mut number = 0;
+        while number < Algorithm::ALL.len() {
+            all[first.len() + number] = Self::Encoded(Algorithm::ALL[number]);
+            number += 1;
+        }
+        all
+    };
 
     /// A name for people and programs.
     #[must_use]
@@ -238,7 +237,8 @@ impl BlockMap {
         })
     }
 
-    /// The map as at most `count` cells of the same number of blocks: this number, and the most frequent kind of each cell.
+    /// The map as at most `count` cells of the same number of blocks: this number, and the most
+    /// frequent kind of each cell.
     #[must_use]
     pub fn cells(&self, count: u64) -> (u64, Vec<BlockKind>) {
         let per_cell = self.blocks.div_ceil(count.max(1)).max(1);

@@ -37,7 +37,8 @@ impl Ratios {
         self.counts[bin] += 1;
     }
 
-    /// The lower bound of each step in per cent, and its count. The last step holds all ratios from 100 % on.
+    /// The lower bound of each step in per cent, and its count. The last step holds all ratios from
+    /// 100 % on.
     pub fn bins(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         (0u32..).step_by(5).zip(self.counts)
     }

@@ -24,8 +24,8 @@ pub struct Owner {
 /// The owners of `block` of `device`, up to `limit`.
 ///
 /// # Errors
-/// [`Error::Io`](ferofs_read::Error::Io) when the image cannot be read, [`Error::Limit`](ferofs_read::Error::Limit). Damaged
-/// inodes are skipped.
+/// [`Error::Io`](ferofs_read::Error::Io) when the image cannot be read,
+/// [`Error::Limit`](ferofs_read::Error::Limit). Damaged inodes are skipped.
 pub fn block_owners(
     image: &Image,
     device: DeviceId,

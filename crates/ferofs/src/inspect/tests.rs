@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use ferofs_build as build;
+use ferofs_write as build;
 
 fn image() -> Image {
     let dir = tempfile::tempdir().unwrap();
@@ -37,6 +37,47 @@ fn counts_inodes_and_extents() {
     assert_eq!(inspection.largest[0].path, Path::new("words.TXT"));
     assert_eq!(inspection.sharing, Sharing::default());
     assert_eq!(inspection.ratios.bins().map(|(_, count)| count).sum::<u64>(), lz4.extents);
+}
+
+/// Two equal files share a range of the packed inode, whose extents are not content of their own.
+#[test]
+fn fragments_are_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let text: Vec<u8> = (0..9000u32).flat_map(|number| (number * number).to_le_bytes()).collect();
+    for (name, len) in [("one", 30_000), ("equal", 30_000), ("shorter", 20_001)] {
+        fs::write(source.join(name), &text[text.len() - len..]).unwrap();
+    }
+    let mut options = build::Options::new(&source);
+    let mut compression = build::Compression::lz4(0).unwrap();
+    compression.fragments = build::Fragments::All;
+    options.data.compression = Some(compression);
+    let path = dir.path().join("image");
+    build::build(&options, &path).unwrap();
+    let inspection =
+        inspect(&Image::open(fs::read(path).unwrap()).unwrap(), &Options::default()).unwrap();
+    let sharing = inspection.sharing;
+    assert_eq!(
+        (sharing.fragment_files, sharing.fragment_bytes),
+        (3, sharing.packed_size),
+        "{sharing:?}"
+    );
+    assert!(sharing.packed_size < 80_001 && sharing.packed_stored > 0, "{sharing:?}");
+    let fragments = inspection.storage[&Storage::Fragment];
+    assert_eq!(
+        (fragments.extents, fragments.encoded),
+        (3, sharing.packed_stored),
+        "{inspection:?}"
+    );
+    let other: u64 =
+        inspection.storage.values().map(|sum| sum.encoded).sum::<u64>() - fragments.encoded;
+    let directories = inspection.types["directory"].stored;
+    assert_eq!(
+        other, directories,
+        "only directories are stored otherwise: {:?}",
+        inspection.storage
+    );
 }
 
 #[test]

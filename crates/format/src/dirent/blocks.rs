@@ -1,6 +1,7 @@
 //! Divides the entries of a directory among blocks. Source: FORMAT.md 3.
 //!
-//! [`directory_size`] counts the bytes of a directory before [`for_each_block`] divides it, by the same rule.
+//! [`directory_size`] counts the bytes of a directory before [`for_each_block`] divides it, by the
+//! same rule.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -25,7 +26,8 @@ impl Packer {
         Self { block_size, full: 0, used: 0 }
     }
 
-    /// Adds an entry with a name of `name_len` bytes. Returns whether it starts a block after others.
+    /// Adds an entry with a name of `name_len` bytes. Returns whether it starts a block after
+    /// others.
     fn push(&mut self, name_len: usize) -> bool {
         let len = entry_len(name_len);
         let used = self.used.saturating_add(len);
@@ -52,7 +54,8 @@ pub fn directory_size(name_lens: impl IntoIterator<Item = usize>, block_size: Bl
     packer.size()
 }
 
-/// Passes the entries of each block of a directory to `each`, in order: as many as fit into a block. `entries` are sorted by name.
+/// Passes the entries of each block of a directory to `each`, in order: as many as fit into a
+/// block. `entries` are sorted by name.
 ///
 /// # Errors
 /// Errors of `each`.
@@ -77,8 +80,8 @@ const fn entry_len(name_len: usize) -> usize {
     DIRENT_SIZE.saturating_add(name_len)
 }
 
-/// A large directory in chunks of one block: if it changes a little, most blocks of the old directory stay, and a table gives the address of
-/// each block.
+/// A large directory in chunks of one block: if it changes a little, most blocks of the old
+/// directory stay, and a table gives the address of each block.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkedDir {
     blocks: Vec<ChunkedBlock>,
@@ -96,7 +99,8 @@ struct ChunkedBlock {
 }
 
 impl ChunkedDir {
-    /// Adds the next block of the directory, with `block` of its entries. `kept` is the address of the old block, if that stays.
+    /// Adds the next block of the directory, with `block` of its entries. `kept` is the address of
+    /// the old block, if that stays.
     pub fn push(&mut self, block: &[Dirent<'_>], kept: Option<BlockAddr>) {
         let start = self.blocks.last().map_or(0, |last| last.entries.end);
         self.blocks.push(ChunkedBlock { entries: start..start.saturating_add(block.len()), kept });

@@ -44,8 +44,8 @@ pub enum EntryFormat {
 /// The device and address of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkPlace {
-    /// 0: in the unified address space; N: on the Nth extra device. Linux uses only as many low bits as the number of
-    /// devices needs.
+    /// 0: in the unified address space; N: on the Nth extra device. Linux uses only as many low
+    /// bits as the number of devices needs.
     pub device: DeviceId,
     /// The chunk's first block there.
     pub addr: BlockAddr,

@@ -1,11 +1,13 @@
 //! Compact indexes: bit-packed lclusters, 2 or 16 to a pack. Source: FORMAT.md 6.5.
 //!
-//! Reading, in this file: [`CompactIndex::place`] returns the position of an lcluster's pack, [`CompactIndex::pack`] reads the pack, and
-//! [`Pack::get`] decodes a record from the pack alone. Writing: a [`CompactWriter`] takes lclusters in order.
+//! Reading, in this file: [`CompactIndex::place`] returns the position of an lcluster's pack,
+//! [`CompactIndex::pack`] reads the pack, and [`Pack::get`] decodes a record from the pack alone.
+//! Writing: a [`CompactWriter`] takes lclusters in order.
 //!
-//! A pack stores one address, its base. The address of a HEAD is the base plus the blocks of the pclusters before it in the
-//! pack. Without big pclusters the kth HEAD (from 1) is at base + k. With big pclusters the block counts are added; if the
-//! pack's first record is a block count, it is added, too, although its HEAD is in the previous pack.
+//! A pack stores one address, its base. The address of a HEAD is the base plus the blocks of the
+//! pclusters before it in the pack. Without big pclusters the kth HEAD (from 1) is at base + k.
+//! With big pclusters the block counts are added; if the pack's first record is a block count, it
+//! is added, too, although its HEAD is in the previous pack.
 
 mod writer;
 
@@ -115,8 +117,8 @@ impl CompactIndex {
     /// The index of a file of `size` bytes whose map header ends at `header_end`.
     ///
     /// # Errors
-    /// Lclusters that are too large for compact indexes, an index whose end exceeds 64 bits, or a header
-    /// of full indexes.
+    /// Lclusters that are too large for compact indexes, an index whose end exceeds 64 bits, or a
+    /// header of full indexes.
     pub fn new(
         header_end: BytePos,
         size: u64,
@@ -203,7 +205,8 @@ impl CompactIndex {
 
     fn locate(&self, lcn: u64) -> Option<PackPlace> {
         let compacted_2b_end = self.compacted_4b_initial.checked_add(self.compacted_2b)?;
-        // Bytes before the region that holds the record, the region's first lcluster, and its packs.
+        // Bytes before the region that holds the record, the region's first lcluster, and its
+        // packs.
         let (before, region, kind) = if lcn < self.compacted_4b_initial {
             (0, 0, PackKind::Compacted4b)
         } else if lcn < compacted_2b_end {
@@ -253,11 +256,12 @@ impl Pack<'_> {
         self.place
     }
 
-    /// Decodes lcluster `lcn`. At a pack's end, `delta1` of a NONHEAD may lead to a NONHEAD before the next HEAD.
+    /// Decodes lcluster `lcn`. At a pack's end, `delta1` of a NONHEAD may lead to a NONHEAD before
+    /// the next HEAD.
     ///
     /// # Errors
-    /// [`Fault::OutOfRange`] for an lcluster of another pack; an offset outside the lcluster; a distance
-    /// that leads before the file's start; a block count without big pclusters.
+    /// [`Fault::OutOfRange`] for an lcluster of another pack; an offset outside the lcluster; a
+    /// distance that leads before the file's start; a block count without big pclusters.
     pub fn get(&self, lcn: Lcn) -> Result<Lcluster> {
         let slot = lcn.checked_sub(self.place.first).and_then(|slot| u8::try_from(slot).ok());
         let Some(slot) = slot.filter(|slot| *slot < self.place.kind.slots()) else {
@@ -302,7 +306,8 @@ impl Pack<'_> {
         self.bytes.last_chunk().copied().map_or(0, u32::from_le_bytes)
     }
 
-    /// `delta[0]` of a NONHEAD; the pack's last record stores `delta[1]`, unless it is a block count.
+    /// `delta[0]` of a NONHEAD; the pack's last record stores `delta[1]`, unless it is a block
+    /// count.
     fn delta0(&self, slot: u8, value: u16) -> u16 {
         let last = slot.saturating_add(1) == self.place.kind.slots();
         if !last || value & BLOCK_COUNT_BIT != 0 {
@@ -311,7 +316,8 @@ impl Pack<'_> {
         match self.record(slot.saturating_sub(1)) {
             (Some(_), _) => 1,
             (None, value) if value & BLOCK_COUNT_BIT != 0 => 2,
-            // At the limit the same distance leads one lcluster further than from the previous record, still in the extent.
+            // At the limit the same distance leads one lcluster further than from the previous
+            // record, still in the extent.
             (None, value) => {
                 value.checked_add(1).filter(|n| n & BLOCK_COUNT_BIT == 0).unwrap_or(value)
             }
@@ -330,7 +336,8 @@ impl Pack<'_> {
             last = value;
         }
         if last & BLOCK_COUNT_BIT == 0 {
-            // The last record stores the distance to the next HEAD. Early versions of mkfs stored 0.
+            // The last record stores the distance to the next HEAD. Early versions of mkfs stored
+            // 0.
             distance = distance.saturating_add(last.saturating_sub(1));
         }
         distance.max(1)
@@ -370,7 +377,8 @@ impl Pack<'_> {
                     blocks = blocks.saturating_add((value & !BLOCK_COUNT_BIT).into());
                     next = slot.saturating_sub(1);
                 }
-                // The record after a HEAD is its block count, so `delta[0]` of later records is at least 2.
+                // The record after a HEAD is its block count, so `delta[0]` of later records is at
+                // least 2.
                 (None, distance) => {
                     let Some(more) = distance.checked_sub(2) else {
                         return Err(Fault::Field { field: "delta[0]", value: distance.into() });

@@ -110,8 +110,8 @@ impl ExtentRecord {
         Ok(Encoding::Data { len, algorithm, partial_ref: self.plen & PLEN_PARTIAL != 0 })
     }
 
-    /// Where in the packed inode the extent is, if this is the last record of a file with a fragment
-    /// tail.
+    /// Where in the packed inode the extent is, if this is the last record of a file with a
+    /// fragment tail.
     #[must_use]
     pub fn fragment_offset(&self, size: RecordSize) -> u64 {
         let high = if size == RecordSize::Bytes4 { 0 } else { self.pstart.get() << 32 };
@@ -134,8 +134,8 @@ impl ExtentRecord {
         })
     }
 
-    /// Appends the record to `out`. Fields that `size` does not store are ignored: 4 bytes store neither start, 8 bytes do
-    /// not store `lstart`.
+    /// Appends the record to `out`. Fields that `size` does not store are ignored: 4 bytes store
+    /// neither start, 8 bytes do not store `lstart`.
     ///
     /// # Errors
     /// [`Fault::OutOfRange`] for a start that does not fit into `size`.
@@ -188,7 +188,8 @@ impl ExtentIndex {
         Ok(index)
     }
 
-    /// The position of the table. Before records of 4 bytes, it starts with the data's position as a `u64`.
+    /// The position of the table. Before records of 4 bytes, it starts with the data's position as
+    /// a `u64`.
     #[must_use]
     pub const fn start(&self) -> BytePos {
         self.start
@@ -233,7 +234,8 @@ impl ExtentIndex {
     }
 }
 
-/// The last of `count` sorted records that does not start after `offset`; `lstart` returns the start of a record.
+/// The last of `count` sorted records that does not start after `offset`; `lstart` returns the
+/// start of a record.
 ///
 /// # Errors
 /// Errors of `lstart`.

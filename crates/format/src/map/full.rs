@@ -94,7 +94,8 @@ impl FullIndex {
     /// Reads the record of `lcn` at the start of `bytes`; more bytes may follow.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], an offset outside the lcluster, or a distance that leads before the file's start.
+    /// [`Fault::Truncated`], an offset outside the lcluster, or a distance that leads before the
+    /// file's start.
     pub fn decode(&self, lcn: Lcn, bytes: &[u8]) -> Result<Lcluster> {
         let raw = View::new(bytes, Structure::FullIndex).read::<RawLclusterIndex>()?;
         let advise = raw.di_advise.get();
@@ -124,8 +125,8 @@ impl FullIndex {
 /// The record of `lcluster`.
 ///
 /// # Errors
-/// [`Fault::OutOfRange`] for an address beyond 32 bits, [`Fault::Field`] for a distance or a number of
-/// blocks that cannot be stored.
+/// [`Fault::OutOfRange`] for an address beyond 32 bits, [`Fault::Field`] for a distance or a number
+/// of blocks that cannot be stored.
 pub fn encode(lcluster: &Lcluster) -> Result<[u8; RECORD_SIZE]> {
     let fault = |fault| FormatError::new(Structure::FullIndex, fault);
     let (flags, clusterofs, di_u) = match *lcluster {

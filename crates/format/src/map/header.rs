@@ -1,5 +1,8 @@
 //! The header before a compressed file's map. Source: FORMAT.md 6.2.
 
+#[cfg(test)]
+mod tests;
+
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -37,7 +40,8 @@ const ADVISE_FRAGMENT: u16 = 0x20;
 const CLUSTERBITS_EXTRA: u8 = 0xf;
 const CLUSTERBITS_WHOLE_FRAGMENT: u8 = 0x80;
 const WHOLE_FRAGMENT: u64 = 1 << 63;
-/// The limit of the number of extents: bit 47 of the field is the flag for a whole file in the packed inode.
+/// The limit of the number of extents: bit 47 of the field is the flag for a whole file in the
+/// packed inode.
 const EXTENTS_LIMIT: u64 = 1 << 47;
 
 /// The kinds of maps of compressed files.
@@ -64,7 +68,8 @@ pub struct IndexHeader {
     /// Algorithms of [`HeadKind::Head1`](super::HeadKind::Head1) and of
     /// [`HeadKind::Head2`](super::HeadKind::Head2).
     pub algorithms: [Algorithm; 2],
-    /// Whether pclusters with the first, and with the second algorithm can have more than one block.
+    /// Whether pclusters with the first, and with the second algorithm can have more than one
+    /// block.
     pub big_pclusters: [bool; 2],
     /// Stored extents are rotated in their block.
     pub interlaced: bool,
@@ -313,13 +318,15 @@ impl ExtentsHeader {
 }
 
 impl MapHeader {
-    /// The position of the header if the inode and its xattrs end at `inode_end`; `None` if it exceeds 64 bits.
+    /// The position of the header if the inode and its xattrs end at `inode_end`; `None` if it
+    /// exceeds 64 bits.
     #[must_use]
     pub const fn pos(inode_end: BytePos) -> Option<BytePos> {
         inode_end.align_up(8)
     }
 
-    /// Reads the header, of a file with this compressed `layout`, at the start of `bytes`; more bytes may follow.
+    /// Reads the header, of a file with this compressed `layout`, at the start of `bytes`; more
+    /// bytes may follow.
     ///
     /// # Errors
     /// A header that is truncated or inconsistent, an unknown algorithm, another layout.
@@ -350,8 +357,9 @@ impl MapHeader {
     /// The header's bytes.
     ///
     /// # Errors
-    /// The faults that a header cannot store: an offset or a count that is too large, an inline tail that is empty or
-    /// beyond a block, lclusters smaller than a block, a compact index with one kind of big pclusters.
+    /// The faults that a header cannot store: an offset or a count that is too large, an inline
+    /// tail that is empty or beyond a block, lclusters smaller than a block, a compact index with
+    /// one kind of big pclusters.
     pub fn to_bytes(&self, block: BlockSize) -> Result<[u8; HEADER_SIZE]> {
         let raw = match self {
             Self::WholeFragment { offset } if *offset < WHOLE_FRAGMENT => {
@@ -371,8 +379,8 @@ impl MapHeader {
         Ok(zerocopy::transmute!(raw))
     }
 
-    /// The layout that an inode with this header has, unless the whole file is a fragment: then it may
-    /// be either of the compressed ones.
+    /// The layout that an inode with this header has, unless the whole file is a fragment: then it
+    /// may be either of the compressed ones.
     #[must_use]
     pub const fn layout(&self) -> DataLayout {
         match self {
@@ -425,104 +433,4 @@ fn check_inline(size: u16, block: BlockSize) -> Result<u16> {
 
 const fn field(field: &'static str, value: u64) -> FormatError {
     FormatError::new(Structure::MapHeader, Fault::Field { field, value })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec::Vec;
-    use proptest::prelude::*;
-
-    fn headers(block: BlockSize) -> impl Strategy<Value = MapHeader> {
-        let cluster = (0u8..=15).prop_map(move |extra| ClusterSize::new(block, extra).unwrap());
-        let tail = prop_oneof![
-            Just(Tail::Blocks),
-            (1u16..=512).prop_map(|size| Tail::Inline { size }),
-            any::<u32>().prop_map(|offset| Tail::Fragment { offset }),
-        ];
-        let format = prop_oneof![
-            Just(IndexFormat::Full),
-            any::<bool>().prop_map(|compacted_2b| IndexFormat::Compact { compacted_2b })
-        ];
-        let index = (
-            cluster.clone(),
-            tail,
-            format,
-            0usize..4,
-            0usize..4,
-            any::<[bool; 2]>(),
-            any::<bool>(),
-        )
-            .prop_map(
-                |(cluster, tail, format, first, second, mut big_pclusters, interlaced)| {
-                    if format != IndexFormat::Full {
-                        big_pclusters[1] = big_pclusters[0];
-                    }
-                    let algorithms = [Algorithm::ALL[first], Algorithm::ALL[second]];
-                    MapHeader::Index(IndexHeader {
-                        format,
-                        cluster,
-                        algorithms,
-                        big_pclusters,
-                        interlaced,
-                        tail,
-                    })
-                },
-            );
-        let records = prop_oneof![
-            (any::<bool>(), cluster)
-                .prop_map(|(with_start, unit)| Records::Regular { with_start, unit }),
-            (any::<bool>(), 0..EXTENTS_LIMIT)
-                .prop_map(|(wide, count)| Records::Sorted { wide, count }),
-        ];
-        let extents = (records, any::<bool>(), any::<bool>()).prop_map(
-            |(records, interlaced, fragment_tail)| {
-                MapHeader::Extents(ExtentsHeader { records, interlaced, fragment_tail })
-            },
-        );
-        prop_oneof![
-            (0..WHOLE_FRAGMENT).prop_map(|offset| MapHeader::WholeFragment { offset }),
-            index,
-            extents
-        ]
-    }
-
-    fn blocks_and_headers() -> impl Strategy<Value = (BlockSize, MapHeader)> {
-        (9u8..=16).prop_flat_map(|bits| {
-            let block = BlockSize::from_bits(bits).unwrap();
-            (Just(block), headers(block))
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn round_trips((block, header) in blocks_and_headers()) {
-            let bytes = header.to_bytes(block).unwrap();
-            prop_assert_eq!(MapHeader::parse(&bytes, header.layout(), block), Ok(header));
-        }
-
-        #[test]
-        fn garbage_never_panics(bytes: Vec<u8>, full: bool, bits in 9u8..=16) {
-            let layout = if full { DataLayout::CompressedFull } else { DataLayout::CompressedCompact };
-            let block = BlockSize::from_bits(bits).unwrap();
-            if let Ok(header) = MapHeader::parse(&bytes, layout, block) {
-                prop_assert!(header.to_bytes(block).is_ok());
-            }
-        }
-    }
-
-    #[test]
-    fn refuses_contradictions() {
-        let parse = |bytes: [u8; 8]| {
-            MapHeader::parse(&bytes, DataLayout::CompressedCompact, BlockSize::DEFAULT)
-        };
-        assert!(parse([0, 0, 0, 0, 0x06, 0, 0, 0]).is_ok());
-        assert!(parse([0, 0, 0, 0, 0x02, 0, 0, 0]).is_err());
-        assert!(parse([0, 0, 1, 0, 0x28, 0, 0, 0]).is_err());
-        assert!(parse([0, 0, 0, 0, 0x08, 0, 0, 0]).is_err());
-        assert!(parse([0, 0, 1, 16, 0x08, 0, 0, 0]).is_err());
-        assert!(parse([0, 0, 0, 0, 0, 0, 0x40, 0]).is_err());
-        assert!(MapHeader::parse(&[0; 8], DataLayout::ChunkBased, BlockSize::DEFAULT).is_err());
-        assert!(MapHeader::WholeFragment { offset: 1 << 63 }.to_bytes(BlockSize::DEFAULT).is_err());
-    }
 }

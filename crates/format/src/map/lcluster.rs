@@ -1,7 +1,7 @@
 //! Logical clusters, the content of both full and compact indexes. Source: FORMAT.md 6.3.
 //!
-//! Builders describe a file by its [`Pcluster`]s. [`Lclusters`] converts them to lclusters, which [`super::full`] and
-//! [`super::compact`] write.
+//! Builders describe a file by its [`Pcluster`]s. [`Lclusters`] converts them to lclusters, which
+//! [`super::full`] and [`super::compact`] write.
 
 use core::iter::Peekable;
 
@@ -10,8 +10,8 @@ use crate::units::{BlockAddr, ClusterSize, FileOffset, Lcn};
 
 /// The bit of a NONHEAD's `delta[0]` that makes it a number of blocks (`CBLKCNT`).
 pub const BLOCK_COUNT_BIT: u16 = 0x800;
-/// The largest distance that records store, in lclusters: the next bit is [`BLOCK_COUNT_BIT`]. For larger
-/// distances readers continue from the record that it leads to.
+/// The largest distance that records store, in lclusters: the next bit is [`BLOCK_COUNT_BIT`]. For
+/// larger distances readers continue from the record that it leads to.
 pub const MAX_DISTANCE: u16 = BLOCK_COUNT_BIT - 1;
 
 const TYPE_NONHEAD: u8 = 2;
@@ -55,21 +55,24 @@ pub struct Head {
     pub kind: HeadKind,
     /// The extent's start in the lcluster, in bytes.
     pub clusterofs: u16,
-    /// First block of the pcluster. Meaningless if the extent is inline, is a fragment or starts at the file's end; writers
-    /// then store 0, where no data can be.
+    /// First block of the pcluster. Meaningless if the extent is inline, is a fragment or starts at
+    /// the file's end; writers then store 0, where no data can be.
     pub addr: BlockAddr,
     /// The extent is only a part of what the pcluster decodes to.
     pub partial_ref: bool,
-    /// The extent is a hole (`Z_EROFS_LI_HOLE`, Linux 7.2); full indexes only. Older kernels read the pcluster, which must decode to zeroes.
+    /// The extent is a hole (`Z_EROFS_LI_HOLE`, Linux 7.2); full indexes only. Older kernels read
+    /// the pcluster, which must decode to zeroes.
     pub hole: bool,
 }
 
 /// `delta[0]` of a NONHEAD, which leads to its HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delta0 {
-    /// The distance to the HEAD in lclusters or, if that exceeds [`MAX_DISTANCE`], to another NONHEAD of the extent.
+    /// The distance to the HEAD in lclusters or, if that exceeds [`MAX_DISTANCE`], to another
+    /// NONHEAD of the extent.
     Distance(u16),
-    /// The number of blocks of the pcluster; 0 if the extent is a fragment or a hole. The distance is 1.
+    /// The number of blocks of the pcluster; 0 if the extent is a fragment or a hole. The distance
+    /// is 1.
     BlockCount(u16),
 }
 
@@ -119,7 +122,8 @@ pub enum Lcluster {
     NonHead {
         /// Leads to the extent's HEAD.
         delta0: Delta0,
-        /// `delta[1]`: the distance in lclusters to the next HEAD or to a NONHEAD before it; at least 1.
+        /// `delta[1]`: the distance in lclusters to the next HEAD or to a NONHEAD before it; at
+        /// least 1.
         delta1: u16,
     },
 }
@@ -152,12 +156,15 @@ pub struct Pcluster {
     pub hole: bool,
 }
 
-/// The lclusters of a file, from its pclusters in order: exactly [`ClusterSize::lclusters_for`] its size.
+/// The lclusters of a file, from its pclusters in order: exactly [`ClusterSize::lclusters_for`] its
+/// size.
 ///
-/// A file that ends within an lcluster in which no extent starts gets a last HEAD, PLAIN and at address 0, that
-/// marks its end. Ends after the first error, which is one of
-/// - [`Fault::Map`]: extents that do not start at 0, do not ascend, start in the same lcluster or past the end;
-/// - [`Fault::Map`]: more than one block without `big_pclusters`, or without a NONHEAD to store the number;
+/// A file that ends within an lcluster in which no extent starts gets a last HEAD, PLAIN and at
+/// address 0, that marks its end. Ends after the first error, which is one of
+/// - [`Fault::Map`]: extents that do not start at 0, do not ascend, start in the same lcluster or
+///   past the end;
+/// - [`Fault::Map`]: more than one block without `big_pclusters`, or without a NONHEAD to store the
+///   number;
 /// - [`Fault::OutOfRange`]: more blocks than an index can store.
 #[derive(Clone, Debug)]
 pub struct Lclusters<I: Iterator<Item = Pcluster>> {
@@ -180,7 +187,8 @@ struct Extent {
 }
 
 impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
-    /// The lclusters of a file of `size` bytes. With `big_pclusters`, one-block pclusters have block counts, too.
+    /// The lclusters of a file of `size` bytes. With `big_pclusters`, one-block pclusters have
+    /// block counts, too.
     #[must_use]
     pub fn new(
         pclusters: impl IntoIterator<IntoIter = I>,

@@ -14,7 +14,8 @@ const CRC32C: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&Algorithm {
     residue: 0,
 });
 
-/// The checksum of `covered`, the bytes from the superblock's start on; the checksum field counts as zero.
+/// The checksum of `covered`, the bytes from the superblock's start on; the checksum field counts
+/// as zero.
 pub(super) fn superblock_checksum(covered: &[u8]) -> u32 {
     let mut digest = CRC32C.digest();
     let (magic, rest) = covered.split_at(covered.len().min(4));

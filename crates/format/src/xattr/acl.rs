@@ -1,6 +1,10 @@
-//! POSIX ACLs in extended attributes: checks them, changes their IDs, and converts them from and to the text that GNU tar and bsdtar store.
+//! POSIX ACLs in extended attributes: checks them, changes their IDs, and converts them from and to
+//! the text that GNU tar and bsdtar store.
 //!
 //! Source: Linux, `posix_acl_xattr.h`; acl(5) for the text.
+
+#[cfg(test)]
+mod tests;
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -58,7 +62,8 @@ fn text(value: &[u8]) -> Option<String> {
     Some(entries?.join(","))
 }
 
-/// Whether Linux reads `value` as an ACL: one or more entries of known kinds, with an ID where the kind has one.
+/// Whether Linux reads `value` as an ACL: one or more entries of known kinds, with an ID where the
+/// kind has one.
 #[must_use]
 pub fn is_valid(value: &[u8]) -> bool {
     let entries = entries(value).into_iter().flatten();
@@ -73,14 +78,16 @@ pub fn is_malformed(name: &[u8], value: &[u8]) -> bool {
     record_name(name).is_some() && !is_valid(value)
 }
 
-/// Whether the attribute `name` is an ACL with an entry for a user or group that has no ID in this namespace.
+/// Whether the attribute `name` is an ACL with an entry for a user or group that has no ID in this
+/// namespace.
 #[must_use]
 pub fn lacks_ids(name: &[u8], value: &[u8]) -> bool {
     record_name(name).is_some()
         && entries(value).is_some_and(|mut entries| entries.any(|entry| entry.lacks_id()))
 }
 
-/// Changes the IDs of the users (`true`) and groups (`false`) that the ACL in the attribute `name` is for. Other attributes stay.
+/// Changes the IDs of the users (`true`) and groups (`false`) that the ACL in the attribute `name`
+/// is for. Other attributes stay.
 ///
 /// # Errors
 /// The first error of `change`.
@@ -119,10 +126,11 @@ fn entry_text(AclEntry { tag, permissions, id }: AclEntry) -> Option<String> {
     Some(format!("{qualifier}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')))
 }
 
-/// The attribute for the ACL of a PAX record, as name and value. The value is empty if the permissions of the file say the same.
+/// The attribute for the ACL of a PAX record, as name and value. The value is empty if the
+/// permissions of the file say the same.
 ///
-/// `None` if the text is not an ACL that Linux accepts, or names a user or group without its number: names can mean another number
-/// on each machine.
+/// `None` if the text is not an ACL that Linux accepts, or names a user or group without its
+/// number: names can mean another number on each machine.
 pub fn attribute(key: &[u8], text: &[u8]) -> Option<(&'static [u8], Vec<u8>)> {
     let name: &[u8] = match key {
         b"SCHILY.acl.access" => b"system.posix_acl_access",
@@ -154,7 +162,8 @@ pub fn attribute(key: &[u8], text: &[u8]) -> Option<(&'static [u8], Vec<u8>)> {
     Some((name, value))
 }
 
-/// Parses an entry to tag, id and permissions. star and bsdtar add the number to a name: `user:daemon:rwx:1`.
+/// Parses an entry to tag, id and permissions. star and bsdtar add the number to a name:
+/// `user:daemon:rwx:1`.
 fn parse_entry(text: &[u8]) -> Option<(u16, u32, u16)> {
     let text = core::str::from_utf8(text).ok()?;
     // getfacl(1) adds such comments.
@@ -187,91 +196,4 @@ fn parse_entry(text: &[u8]) -> Option<(u16, u32, u16)> {
         };
     }
     Some((tag, id, value))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_acl_is_parsed_in_all_forms() {
-        let access =
-            |text: &str| attribute(b"SCHILY.acl.access", text.as_bytes()).map(|(_, value)| value);
-        let same =
-            "user::rw-,user:1:rw-,user:12345:r--,group::r--,group:60:--x,mask::rwx,other::r--";
-        // The order and the numbers of bsdtar.
-        let bsdtar = "user::rw-,group::r--,other::r--,user:daemon:rw-:1,user:12345:r--,group:games:--x:60,mask::rwx";
-        let lines = "user::rw-\nuser:12345:r--\t#effective:r--\nuser:1:rw-\ngroup::r--\ngroup:60:x\nmask::rwx\nother::r--\n";
-        for form in [same, bsdtar, lines] {
-            assert_eq!(text(&access(form).unwrap()).as_deref(), Some(same), "{form}");
-        }
-        // The permissions say the same; a default ACL is none of them.
-        let small = "user::rwx,group::r-x,other::---";
-        assert_eq!(access(small), Some(Vec::new()));
-        let default = attribute(b"SCHILY.acl.default", small.as_bytes()).unwrap();
-        assert_eq!(
-            (default.0, text(&default.1)),
-            (b"system.posix_acl_default".as_slice(), Some(small.to_owned()))
-        );
-        for bad in [
-            "",
-            "user::rw-,group::r--",
-            "user::rw-,user:1:r--,group::r--,other::r--",
-            "user::rw-,user:daemon:r--,group::r--,mask::r--,other::r--",
-            "user::rw-,user:1:r--,user:1:rw-,group::r--,mask::r--,other::r--",
-            "user::rw-,user:4294967295:r--,group::r--,mask::r--,other::r--",
-            "user::rws,group::r--,other::r--",
-            "owner@:rwx::allow",
-        ] {
-            assert_eq!(access(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn offsets_move_the_named_users_and_groups() {
-        let acl = "user::rw-,user:1000:r--,group::r--,group:7:--x,mask::r-x,other::---";
-        let (name, value) = attribute(b"SCHILY.acl.access", acl.as_bytes()).unwrap();
-        let change = |is_user: bool, id: u32| match is_user {
-            true => Ok(id + 100_000),
-            false => id.checked_sub(7).ok_or(()),
-        };
-        let mut moved = value.clone();
-        change_ids(name, &mut moved, change).unwrap();
-        let expected = "user::rw-,user:101000:r--,group::r--,group:0:--x,mask::r-x,other::---";
-        assert_eq!(text(&moved).as_deref(), Some(expected));
-        assert_eq!(change_ids(name, &mut moved, change), Err(()));
-        let mut other = value.clone();
-        change_ids(b"user.x", &mut other, change).unwrap();
-        assert_eq!(other, value);
-    }
-
-    #[test]
-    fn an_acl_is_written_with_numbers() {
-        let mut value = VERSION.to_le_bytes().to_vec();
-        for (tag, bits, id) in
-            [(1u16, 6u16, u32::MAX), (2, 4, 1000), (4, 5, u32::MAX), (0x10, 7, 0), (0x20, 0, 0)]
-        {
-            value.extend(tag.to_le_bytes());
-            value.extend(bits.to_le_bytes());
-            value.extend(id.to_le_bytes());
-        }
-        let expected = "user::rw-,user:1000:r--,group::r-x,mask::rwx,other::---";
-        assert_eq!(text(&value).as_deref(), Some(expected));
-        assert_eq!(text(&value[..9]), None);
-        assert_eq!(text(b""), None);
-    }
-
-    #[test]
-    fn values_that_linux_refuses_are_malformed() {
-        let acl = [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255];
-        assert!(is_valid(&acl));
-        let of_user = [2, 0, 0, 0, 2, 0, 7, 0, 255, 255, 255, 255];
-        assert!(!is_valid(&of_user) && is_valid(&[&of_user[..8], &[1, 0, 0, 0]].concat()));
-        for (at, byte) in [(0, 3), (4, 3), (5, 1)] {
-            let mut bad = acl;
-            bad[at] = byte;
-            assert!(!is_valid(&bad), "{bad:?}");
-        }
-        assert!([0, 3, 4, 11].iter().all(|len| !is_valid(&acl[..*len])));
-    }
 }

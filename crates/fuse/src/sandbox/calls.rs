@@ -27,8 +27,8 @@ pub(super) fn forbid_unmount(threads: Threads) -> Result<(), SandboxError> {
     apply_if_supported(&filter.map_err(failed("seccomp"))?, threads).map(drop)
 }
 
-/// Installs the seccomp filters. A system call that is not allowed fails with `EPERM` and does not kill the process: a C
-/// library or an allocator that tries a newer call then uses an older one.
+/// Installs the seccomp filters. A system call that is not allowed fails with `EPERM` and does not
+/// kill the process: a C library or an allocator that tries a newer call then uses an older one.
 pub(super) fn restrict(threads: Threads) -> Result<bool, SandboxError> {
     let arch = processor()?;
     for filter in [without_clone3(arch), filter(arch)] {
@@ -62,7 +62,8 @@ fn apply_if_supported(filter: &BpfProgram, threads: Threads) -> Result<bool, San
     }
 }
 
-/// Makes clone3(2) fail with ENOSYS. Its flags are in memory, where a filter cannot check them; C libraries then call clone(2).
+/// Makes clone3(2) fail with ENOSYS. Its flags are in memory, where a filter cannot check them; C
+/// libraries then call clone(2).
 fn without_clone3(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let rules = BTreeMap::from([(libc::SYS_clone3, vec![])]);
@@ -81,8 +82,8 @@ fn filter(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)?.try_into()
 }
 
-/// System calls that are allowed only with certain arguments: the call, the index of the argument, the comparison, the
-/// value.
+/// System calls that are allowed only with certain arguments: the call, the index of the argument,
+/// the comparison, the value.
 fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 7] {
     use SeccompCmpOp::{Eq, MaskedEq};
     let number = |value: i32| u64::from(value.unsigned_abs());
@@ -103,7 +104,8 @@ fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 7] {
     ]
 }
 
-/// System calls that are always allowed: for requests, the log, threads, memory, and the end of the process.
+/// System calls that are always allowed: for requests, the log, threads, memory, and the end of the
+/// process.
 fn allowed() -> Vec<i64> {
     let calls = vec![
         // For requests, replies, the image and the log.
@@ -136,7 +138,8 @@ fn allowed() -> Vec<i64> {
         // Memory shared by several mappings.
         libc::SYS_memfd_create,
         libc::SYS_ftruncate,
-        // Threads. The other filter refuses clone3(2) with ENOSYS; EPERM from this filter would take precedence.
+        // Threads. The other filter refuses clone3(2) with ENOSYS; EPERM from this filter would
+        // take precedence.
         libc::SYS_clone3,
         libc::SYS_futex,
         libc::SYS_rseq,

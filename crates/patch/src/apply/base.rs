@@ -17,7 +17,8 @@ use crate::image::journal::MaskedSource;
 pub(crate) enum Usable {
     /// It has the superblock of the patch's base.
     Base(Box<SuperblockArea>),
-    /// It shows the tree of the base again, after a rollback from the state of this number, which the patch had made.
+    /// It shows the tree of the base again, after a rollback from the state of this number, which
+    /// the patch had made.
     RolledBack(u64),
 }
 
@@ -62,7 +63,8 @@ pub(crate) fn check_state(
     })
 }
 
-/// Whether `image` has the bytes that the patch with `header` appends. `later` are the records of the changes after it.
+/// Whether `image` has the bytes that the patch with `header` appends. `later` are the records of
+/// the changes after it.
 fn has_applied(
     image: &dyn Source,
     area: &SuperblockArea,
@@ -91,7 +93,8 @@ fn has_applied(
     Ok(true)
 }
 
-/// Checks that `image`, whose superblock is `area`, is the one that `patch` was made for, and returns the digests of its parts.
+/// Checks that `image`, whose superblock is `area`, is the one that `patch` was made for, and
+/// returns the digests of its parts.
 pub(super) fn check_base(
     image: &dyn Source,
     area: &SuperblockArea,
@@ -106,7 +109,8 @@ pub(super) fn check_base(
     }
     let mut masked = MaskedSource::new(image, area)?;
     if let (Some(range), Some((_, bytes))) = (header.root_range(), &header.root) {
-        // The slots of the root hold zeroes, or this very root if applying the patch was interrupted.
+        // The slots of the root hold zeroes, or this very root if applying the patch was
+        // interrupted.
         let mut found = vec![0; bytes.len()];
         masked
             .read_exact_at(range.start, &mut found)

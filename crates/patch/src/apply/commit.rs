@@ -1,5 +1,5 @@
-//! Changes an image so that it shows the old tree or the new one at any moment, and undoes a change that failed. The order of
-//! the writes, and why each is safe: docs/PATCH_FORMAT.md.
+//! Changes an image so that it shows the old tree or the new one at any moment, and undoes a change
+//! that failed. The order of the writes, and why each is safe: docs/PATCH_FORMAT.md.
 
 use std::io;
 
@@ -15,15 +15,16 @@ use ferofs_verity::Seal;
 /// Zeroes that are written at once over the bytes of an interrupted change.
 const BUFFER: usize = 1 << 20;
 
-/// Appended bytes after which they are made durable: a power cut loses at most these. A sync takes much less time than making so many bytes, and
-/// most patches append fewer.
+/// Appended bytes after which they are made durable: a power cut loses at most these. A sync takes
+/// much less time than making so many bytes, and most patches append fewer.
 const SYNC_EACH: usize = 32 << 20;
 
 /// The treatment of bytes after the image on its medium, into which the image would grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrailingData {
-    /// They are kept: the change is refused unless they are zeroes, or were written by an interrupted change.
+    /// They are kept: the change is refused unless they are zeroes, or were written by an
+    /// interrupted change.
     #[default]
     Keep,
     /// They are overwritten.
@@ -68,7 +69,8 @@ impl<M: Medium> Sink<'_, M> {
         Ok(())
     }
 
-    /// Leaves `len` bytes as they are, because an interrupted change has written them. They are behind the first sector.
+    /// Leaves `len` bytes as they are, because an interrupted change has written them. They are
+    /// behind the first sector.
     pub(crate) fn keep(&mut self, len: u64) {
         self.at = self.at.saturating_add(len);
     }
@@ -100,8 +102,8 @@ pub fn check_trailing(
     }
 }
 
-/// Changes the image whose superblock is `area`. `region` passes the appended bytes to its argument; `verify` checks the image
-/// as it will be, before the superblock is written.
+/// Changes the image whose superblock is `area`. `region` passes the appended bytes to its
+/// argument; `verify` checks the image as it will be, before the superblock is written.
 ///
 /// # Errors
 /// [`Error::Unfinished`]: it says in what state the image is.
@@ -147,10 +149,12 @@ fn prepare<M: Medium>(
     medium.write_all_at(appended.start, &change.ranges.to_journal(before)).map_err(unwritten)?;
     medium.sync().map_err(unwritten)?;
     medium.reserve(appended.end).map_err(|error| match error.kind() {
-        io::ErrorKind::StorageFull => Error::Patch(PatchFault::NoSpace {
-            needed: appended.end,
-            available: change.ranges.medium_size,
-        }),
+        io::ErrorKind::StorageFull => {
+            // Only the system refuses to extend a file; a device cannot be extended.
+            let is_file = error.raw_os_error().is_some();
+            let (needed, available) = (appended.end, change.ranges.medium_size);
+            Error::Patch(PatchFault::NoSpace { is_file, needed, available })
+        }
         _ => Error::io_unnamed("reserve space for the patch", error),
     })?;
     let mut sink =
@@ -173,7 +177,8 @@ pub(crate) fn switch<M: Medium>(medium: &M, sector: &Sector) -> Result<()> {
     medium.sync().map_err(io)
 }
 
-/// Writes zeroes over the ranges of a change, and restores the medium's size. `sector` is the current superblock, durable.
+/// Writes zeroes over the ranges of a change, and restores the medium's size. `sector` is the
+/// current superblock, durable.
 fn undo<M: Medium>(medium: &M, ranges: &WrittenRanges, sector: &Sector) -> Result<()> {
     let WrittenRanges { appended, root, medium_size: size } = ranges;
     let journal_end = appended.start.saturating_add(SECTOR_LEN);
@@ -185,7 +190,8 @@ fn undo<M: Medium>(medium: &M, ranges: &WrittenRanges, sector: &Sector) -> Resul
         return Ok(());
     }
     if WrittenRanges::read_journal(medium, appended.start, sector)?.is_none() {
-        // With the journal, undoing can be interrupted and repeated, too. The journal itself is removed last.
+        // With the journal, undoing can be interrupted and repeated, too. The journal itself is
+        // removed last.
         medium.write_all_at(appended.start, &ranges.to_journal(sector)).map_err(unwritten)?;
         medium.sync().map_err(unwritten)?;
     }
@@ -198,7 +204,8 @@ fn undo<M: Medium>(medium: &M, ranges: &WrittenRanges, sector: &Sector) -> Resul
         medium.release(*size).map_err(unwritten)?;
     }
     if medium.size() > appended.start {
-        // The medium was longer than the image before: these bytes were zero, or the caller allowed to overwrite them.
+        // The medium was longer than the image before: these bytes were zero, or the caller allowed
+        // to overwrite them.
         zero(medium, journal_end..appended.end.min(medium.size()))?;
         if keeps_journal && *size < medium.size() {
             medium.release(*size).map_err(unwritten)?;

@@ -1,7 +1,9 @@
-//! The bytes that a patch appends, decoded when they are read, for an image that is patched in memory.
+//! The bytes that a patch appends, decoded when they are read, for an image that is patched in
+//! memory.
 //!
-//! The patch has a digest of each piece. Each time that a piece is decoded, its bytes must have this digest, so all bytes that are ever
-//! read are those of the comparison of the whole result at the start.
+//! The patch has a digest of each piece. Each time that a piece is decoded, its bytes must have
+//! this digest, so all bytes that are ever read are those of the comparison of the whole result at
+//! the start.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +18,8 @@ use crate::image::digest::{PieceDigest, of_piece};
 use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::{Image, Source};
 
-/// Decoded pieces of all patches of an image, which stay in memory so that they need not be decoded again. A clone is the same cache.
+/// Decoded pieces of all patches of an image, which stay in memory so that they need not be decoded
+/// again. A clone is the same cache.
 #[derive(Clone, Debug)]
 pub struct PieceCache {
     /// The last used one first. Pieces with the same digest have the same bytes.
@@ -75,8 +78,8 @@ impl PieceCache {
 }
 
 impl Default for PieceCache {
-    /// 64 MiB. Patches that append more are read slower in places that are far from each other: each read of a piece that is not there decodes
-    /// up to 4 MiB of content.
+    /// 64 MiB. Patches that append more are read slower in places that are far from each other:
+    /// each read of a piece that is not there decodes up to 4 MiB of content.
     fn default() -> Self {
         Self::new(64 << 20)
     }

@@ -1,7 +1,7 @@
 //! The file or block device that an image is changed on.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek as _, SeekFrom};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -10,7 +10,8 @@ use std::path::Path;
 use crate::error::{Error, PatchFault, Result};
 use ferofs_read::{FileSource, Source};
 
-/// A [`Source`] that can also be written: an image is changed on it. It may be longer than the image.
+/// A [`Source`] that can also be written: an image is changed on it. It may be longer than the
+/// image.
 pub trait Medium: Source {
     /// Reserves space, so that the first `end` bytes can be written; grows the medium if needed.
     ///
@@ -36,14 +37,14 @@ pub trait Medium: Source {
     /// All errors of the medium.
     fn sync(&self) -> io::Result<()>;
 
-    /// Drops copies of the bytes in `range` that are held in memory, if they were written, so that they are read from the disk again: a system
-    /// can hold bytes that it failed to write.
+    /// Drops copies of the bytes in `range` that are held in memory, if they were written, so that
+    /// they are read from the disk again: a system can hold bytes that it failed to write.
     fn drop_cached(&self, range: Range<u64>) {
         let _ = range;
     }
 
-    /// Another handle to the same bytes, which only reads: files of the old tree are read through it while the medium is
-    /// written.
+    /// Another handle to the same bytes, which only reads: files of the old tree are read through
+    /// it while the medium is written.
     ///
     /// # Errors
     /// All errors of the medium.
@@ -54,27 +55,29 @@ pub trait Medium: Source {
 #[derive(Debug)]
 pub struct FileMedium {
     file: File,
-    is_device: bool,
+    /// `None` for a file, whose size changes.
+    device_size: Option<u64>,
 }
 
 impl FileMedium {
     /// Opens `path` for reading and writing, and locks it against other processes that do the same.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`PatchFault::Busy`] when another process has the lock.
+    /// [`Error::Io`]; [`PatchFault::Busy`] when another process has the lock, or replaces
+    /// the file at this moment.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let open = |e| Error::io("open", path, e);
         let file = File::options().read(true).write(true).open(path).map_err(open)?;
-        let is_device = file.metadata().map_err(open)?.file_type().is_block_device();
-        use rustix::fs::FlockOperation;
-        // Other errors mean that the file system has no locks: the image can be changed without one.
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            == Err(rustix::io::Errno::WOULDBLOCK)
-        {
-            return Err(Error::Patch(PatchFault::Busy));
-        }
-        Ok(Self { file, is_device })
+        let device_size = match file.metadata().map_err(open)?.file_type().is_block_device() {
+            true => Some((&file).seek(SeekFrom::End(0)).map_err(open)?),
+            false => None,
+        };
+        ferofs_host::lock_to_change(&file, path).map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => Error::Patch(PatchFault::Busy),
+            _ => open(error),
+        })?;
+        Ok(Self { file, device_size })
     }
 
     fn source(&self) -> io::Result<FileSource> {
@@ -84,11 +87,12 @@ impl FileMedium {
 
 impl Source for FileMedium {
     fn size(&self) -> u64 {
-        self.source().map_or(0, |reader| reader.size())
+        // Without another descriptor, of which there may be too few.
+        self.device_size.unwrap_or_else(|| self.file.metadata().map_or(0, |file| file.len()))
     }
 
     fn stored(&self) -> u64 {
-        self.source().map_or(0, |reader| reader.stored())
+        self.source().map_or_else(|_| self.size(), |reader| reader.stored())
     }
 
     fn next_stored(&self, pos: u64) -> u64 {
@@ -106,7 +110,7 @@ impl Medium for FileMedium {
         if end <= size {
             return Ok(());
         }
-        if self.is_device {
+        if self.device_size.is_some() {
             return Err(io::ErrorKind::StorageFull.into());
         }
         use rustix::fs::FallocateFlags;
@@ -123,7 +127,7 @@ impl Medium for FileMedium {
     }
 
     fn release(&self, size: u64) -> io::Result<()> {
-        if self.is_device { Ok(()) } else { self.file.set_len(size) }
+        if self.device_size.is_some() { Ok(()) } else { self.file.set_len(size) }
     }
 
     fn write_all_at(&self, pos: u64, bytes: &[u8]) -> io::Result<()> {
@@ -131,7 +135,8 @@ impl Medium for FileMedium {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // The size and the places of the bytes, too. Not the times, which would cost a write of their own for each sync.
+        // The size and the places of the bytes, too. Not the times, which would cost a write of
+        // their own for each sync.
         self.file.sync_data()
     }
 

@@ -1,13 +1,14 @@
-//! What earlier attempts to change the image left: restores a superblock whose sector is damaged, from the records of the image's
-//! history, and continues a change that was interrupted.
+//! What earlier attempts to change the image left: restores a superblock whose sector is damaged,
+//! from the records of the image's history, and continues a change that was interrupted.
 //!
-//! A record holds the sector before and after its change. A change writes the sector only after its record is durable and its
-//! journal is replaced (see [`journal`](crate::image::journal)), so the last record has the sector that was to be
-//! written.
+//! A record holds the sector before and after its change. A change writes the sector only after its
+//! record is durable and its journal is replaced (see [`journal`](crate::image::journal)), so the
+//! last record has the sector that was to be written.
 //!
-//! A patch has a digest of what each of its pieces appends. The journal of an interrupted change says which range it was to write, and if
-//! that is the range of this change, a piece whose bytes have the right digest is not made again, whichever change wrote them. So
-//! nothing is believed because of the journal alone, and the digest of the result is compared at the end as always.
+//! A patch has a digest of what each of its pieces appends. The journal of an interrupted change
+//! says which range it was to write, and if that is the range of this change, a piece whose bytes
+//! have the right digest is not made again, whichever change wrote them. So nothing is believed
+//! because of the journal alone, and the digest of the result is compared at the end as always.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,8 +28,9 @@ use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes that are read at once.
 const BUFFER: u64 = 1 << 20;
-/// The superblock's fields for its magic number and its UUID.
+/// The superblock's fields for its magic number, its checksum and its UUID.
 const MAGIC: std::ops::Range<usize> = 0..4;
+const CHECKSUM: std::ops::Range<usize> = 4..8;
 const UUID: std::ops::Range<usize> = 0x30..0x40;
 
 /// The result of [`repair`].
@@ -42,10 +44,12 @@ pub enum Repaired {
     Superblock(u64),
 }
 
-/// Restores the superblock of the image on `medium` if it is damaged, and removes what an interrupted change left.
+/// Restores the superblock of the image on `medium` if it is damaged, and removes what an
+/// interrupted change left.
 ///
 /// # Errors
-/// [`PatchFault::NoRecord`] when the superblock is damaged and no record fits the image; [`Error::Io`].
+/// [`PatchFault::NoRecord`] when the superblock is damaged and no record fits the image;
+/// [`Error::Io`].
 pub fn repair<M: Medium>(medium: &M) -> Result<Repaired> {
     let area = SuperblockArea::read(medium);
     let is_sealed =
@@ -59,8 +63,8 @@ pub fn repair<M: Medium>(medium: &M) -> Result<Repaired> {
     })
 }
 
-/// Writes the sector that the last record holds, and returns its state's number. `is_valid`: the sector parses as a superblock,
-/// but has no checksum that would show whether it is damaged.
+/// Writes the sector that the last record holds, and returns its state's number. `is_valid`: the
+/// sector parses as a superblock, but has no checksum that would show whether it is damaged.
 fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
     let mut found = [0; SECTOR];
     // A sector that cannot be read counts as zeroes.
@@ -68,8 +72,13 @@ fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
     let mut end = medium.size();
     while let Some(record) = last_record(medium, end)? {
         end = record.end.saturating_sub(1);
+        // With the checksum of a state it is that state, even if the UUID is damaged, or the bit
+        // that says that there is a checksum.
+        let is_known = found[CHECKSUM] != [0; 4]
+            && [record.before, record.after].iter().any(|state| state[CHECKSUM] == found[CHECKSUM]);
         // The record of an image that was here before.
-        if found[MAGIC] == record.after[MAGIC]
+        if !is_known
+            && found[MAGIC] == record.after[MAGIC]
             && found[UUID] != record.after[UUID]
             && found[UUID] != [0; 16]
         {
@@ -80,7 +89,7 @@ fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
             .iter()
             .zip(record.before.iter().zip(&record.after))
             .all(|(f, (b, a))| f == b || f == a);
-        if is_valid && (!is_torn || found == record.before || found == record.after) {
+        if is_valid && !is_known && (!is_torn || found == record.before || found == record.after) {
             return Ok(None);
         }
         switch(medium, &sector)?;
@@ -89,7 +98,8 @@ fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
     if is_valid { Ok(None) } else { Err(Error::Patch(PatchFault::NoRecord)) }
 }
 
-/// The sector that is current according to `record`, and its state's number, if the sector fits the image.
+/// The sector that is current according to `record`, and its state's number, if the sector fits the
+/// image.
 fn target(source: &dyn Source, record: &Record) -> Result<Option<(Sector, u64)>> {
     let before = (record.before, record.start, record.number.saturating_sub(1));
     let after = (record.after, record.end, record.number);
@@ -127,8 +137,8 @@ fn last_record(source: &dyn Source, end: u64) -> Result<Option<Record>> {
     Ok(None)
 }
 
-/// How far [`apply_with`](crate::apply_with) is. Another thread can read it at any time. If several patches are applied one after the other,
-/// each adds to the numbers.
+/// How far [`apply_with`](crate::apply_with) is. Another thread can read it at any time. If several
+/// patches are applied one after the other, each adds to the numbers.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct ApplyProgress {

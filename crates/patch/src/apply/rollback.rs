@@ -23,7 +23,8 @@ pub(crate) struct Rollback {
 }
 
 impl Rollback {
-    /// Plans the rollback of `image`, whose superblock is `area`, to state `to`, or to the state before the current one. `time` goes into the log.
+    /// Plans the rollback of `image`, whose superblock is `area`, to state `to`, or to the state
+    /// before the current one. `time` goes into the log.
     pub(crate) fn plan(
         image: &dyn Source,
         area: &SuperblockArea,
@@ -64,12 +65,13 @@ impl Rollback {
     }
 }
 
-/// Makes state `to` of the image on `medium` current again, or the state before the current one, and returns its number. This
-/// appends a new state, so nothing is lost, and it can be rolled back, too. `time` goes into the log; `trailing` says whether
-/// bytes after the image may be overwritten.
+/// Makes state `to` of the image on `medium` current again, or the state before the current one,
+/// and returns its number. This appends a new state, so nothing is lost, and it can be rolled back,
+/// too. `time` goes into the log; `trailing` says whether bytes after the image may be overwritten.
 ///
 /// # Errors
-/// [`Error::Patch`] when there is no such state: nothing was written. [`Error::Unfinished`] when writing failed.
+/// [`Error::Patch`] when there is no such state: nothing was written. [`Error::Unfinished`] when
+/// writing failed.
 pub fn rollback<M: Medium>(
     medium: &M,
     to: Option<u64>,

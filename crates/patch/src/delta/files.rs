@@ -3,12 +3,17 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ferofs_read::{FileSource, KnownFormat, Source, open_device};
+use ferofs_host::{
+    IoError, KnownFormat, follow_links, hidden_beside, is_descriptor, keep_access, open_in_place,
+    sync_name,
+};
+use ferofs_read::{FileSource, Source};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Applied, Delta, DeltaOutput, Role, Tagged, of};
@@ -16,8 +21,6 @@ use crate::error::{Error, Result};
 
 /// What is wrong if [`names_missing_device`].
 const MISSING_DEVICE: &str = "there is no such device: a file in /dev would only take memory";
-/// Symbolic links that are followed at most, as in Linux.
-const LINKS_MAX: usize = 40;
 
 /// A delta in a file, or from standard input, whose header was read.
 pub struct DeltaFile {
@@ -39,7 +42,8 @@ impl DeltaFile {
                 (path, Box::new(BufReader::new(file)))
             }
         };
-        let delta = Delta::read(stream).map_err(|e| e.in_file(name))?;
+        let mut delta = Delta::read(stream).map_err(|e| e.in_file(name))?;
+        delta.is_whole_stream = true;
         Ok(Self { delta, name: name.to_owned() })
     }
 
@@ -48,12 +52,24 @@ impl DeltaFile {
         &self.delta
     }
 
-    /// Makes the image `new`, a file or a device, standard output for `-`, or a named pipe, from the image `old`, as [`Delta::apply_to_file`]. A new
-    /// file of which nothing was written is removed after an error. Only with `force`, a file or device with other data than an EROFS image is replaced.
+    /// Reads the rest of the file, which cannot be applied afterwards.
     ///
     /// # Errors
-    /// As [`Delta::apply_to_file`]; [`Error::Io`] if `new` is a stream that is to be resumed, `old`, the delta, a mounted device, [a device that is
-    /// missing](names_missing_device), or has other data. Each names its file.
+    /// As [`Delta::check_length`], with the name of the file.
+    pub fn check_length(&mut self) -> Result<()> {
+        self.delta.check_length().map_err(|e| e.in_file(&self.name))
+    }
+
+    /// Makes the image `new`, a file or a device, standard output for `-`, or a named pipe, from
+    /// the image `old`, as [`Delta::apply_to_file`]. The bytes of a file go to its [part
+    /// file](part_file), which replaces `new` when it is complete, with its access rights. After an
+    /// error it stays for `resume`, unless nothing was written or no space is left. Only with
+    /// `force`, a file or device with other data than an EROFS image is replaced.
+    ///
+    /// # Errors
+    /// As [`Delta::apply_to_file`]; [`Error::Io`] if `new` is a stream that is to be resumed,
+    /// `old`, the delta, a mounted device, [a device that is missing](names_missing_device), or has
+    /// other data. Each names its file.
     pub fn apply(
         self,
         old: &Path,
@@ -69,21 +85,28 @@ impl DeltaFile {
         let refused = |problem: &str| {
             Err(of(Role::New)(Error::io("write", new_name, io::Error::other(problem))))
         };
+        let part = if is_stdout { None } else { part_file(new) };
+        let is_input = |path: &Path| [old, &name].iter().any(|input| is_same(path, input));
         let applied = match is_stdout || takes_bytes_in_order(new) {
             true if resume => refused("what a stream got cannot be read again: leave out --resume"),
             true => source(old).and_then(|source| {
                 let mut stream = stream(new)?;
                 delta.apply_tagged(&source, DeltaOutput::Stream(&mut *stream), written, cancel)
             }),
-            false if [old, &name].iter().any(|input| is_same(new, input)) => {
-                refused("it is also the old image or the delta")
+            false if is_input(new) => refused("it is also the old image or the delta"),
+            false if part.as_deref().is_some_and(is_input) => {
+                refused("its part file is also the old image or the delta")
             }
             false if names_missing_device(new) => refused(MISSING_DEVICE),
-            false => match if force { Ok(None) } else { other_data(new, resume) } {
+            false => match if force { Ok(None) } else { other_data(new, resume && part.is_none()) }
+            {
                 Ok(None) => source(old)
                     .and_then(|source| make(delta, &source, new, resume, written, cancel)),
                 Ok(Some(data)) => {
                     refused(&format!("it has {data}, which would be lost: --force replaces it"))
+                }
+                Err(error) if lacks_resources(&error) => {
+                    Err(of(Role::New)(Error::io("open", new_name, error)))
                 }
                 Err(error) => refused(&format!(
                     "what would be lost cannot be read ({error}): --force replaces it"
@@ -106,9 +129,10 @@ impl std::fmt::Debug for DeltaFile {
     }
 }
 
-/// What a file or device has that is no EROFS image, and that replacing it would lose. A power cut can lose the first page of an image that was begun:
-/// `resume` accepts data behind it, but no file system.
-fn other_data(path: &Path, resume: bool) -> io::Result<Option<&'static str>> {
+/// What a file or device has that is no EROFS image, and that replacing it would lose. A power cut
+/// can lose the first page of an image that was begun: `resume` accepts data behind it, but no file
+/// system.
+pub(crate) fn other_data(path: &Path, resume: bool) -> io::Result<Option<&'static str>> {
     /// Bytes in which file systems have their superblocks.
     const START: u64 = 128 << 10;
     const SUPERBLOCK: usize = 1024;
@@ -131,13 +155,15 @@ fn other_data(path: &Path, resume: bool) -> io::Result<Option<&'static str>> {
     Ok(known.or(is_unknown.then_some("other data than an EROFS image")))
 }
 
-/// Whether `path` is a pipe or another file to which bytes are written in order, as to standard output.
+/// Whether `path` is a pipe or another file to which bytes are written in order, as to standard
+/// output.
 fn takes_bytes_in_order(path: &Path) -> bool {
     let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
     kind.is_ok_and(|kind| !kind.is_file() && !kind.is_block_device() && !kind.is_dir())
 }
 
-/// Standard output for `-`, or a file that takes bytes in order. Opening a pipe waits for its reader.
+/// Standard output for `-`, or a file that takes bytes in order. Opening a pipe waits for its
+/// reader.
 fn stream(path: &Path) -> Tagged<Box<dyn Write>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(std::io::stdout().lock()));
@@ -146,14 +172,10 @@ fn stream(path: &Path) -> Tagged<Box<dyn Write>> {
     Ok(Box::new(file.map_err(|e| of(Role::New)(Error::io("open", path, e)))?))
 }
 
-/// Whether `path` does not exist, and a file of this name would be on the file system of /dev. Such a file is a mistake: the name is misspelt, or the
-/// device is missing.
+/// Whether `path` does not exist, and a file of this name would be on the file system of /dev. Such
+/// a file is a mistake: the name is misspelt, or the device is missing.
 pub fn names_missing_device(path: &Path) -> bool {
-    let mut path = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        let Ok(target) = std::fs::read_link(&path) else { break };
-        path = directory_of(&path).join(target);
-    }
+    let path = follow_links(path);
     let file_system = |dir: &Path| std::fs::metadata(dir).ok().map(|metadata| metadata.dev());
     let devices = file_system(Path::new("/dev"));
     let is_missing =
@@ -169,7 +191,8 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether both are the same file or block device, perhaps by different names. A loop device is the same as its file.
+/// Whether both are the same file or block device, perhaps by different names. A loop device is the
+/// same as its file.
 fn is_same(path: &Path, other: &Path) -> bool {
     let place = |path: &Path| {
         let own = identity(path)?;
@@ -215,43 +238,127 @@ fn make(
     written: impl FnMut(u64),
     cancel: &AtomicBool,
 ) -> Tagged<Applied> {
-    let is_new = std::fs::symlink_metadata(path).is_err();
+    let new = |action| move |e: io::Error| of(Role::New)(Error::io(action, path, e));
     // What cannot be looked at may be a device.
-    let is_device = match std::fs::metadata(path) {
-        Ok(metadata) => metadata.file_type().is_block_device(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-        Err(error) => return Err(of(Role::New)(Error::io("stat", path, error))),
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(new("open")(io::ErrorKind::IsADirectory.into())),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(new("stat")(error)),
+        _ => Ok(()),
+    }?;
+    let Some(part) = part_file(path) else {
+        let file = open_in_place(path).map_err(new("open"))?;
+        return delta.apply_to_tagged(old, &file, resume, written, cancel);
     };
-    let file = match is_device {
-        true => open_device(path),
-        // Bytes of a longer file are cut off at the end only: an old image that is another one changes nothing.
-        false => OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path),
-    };
-    let file = file.map_err(|e| of(Role::New)(Error::io("open", path, e)))?;
+    let file = open_part(&part, resume).map_err(|e| of(Role::New)(Error::io("write", &part, e)))?;
+    let path = follow_links(path);
     let applied = delta.apply_to_tagged(old, &file, resume, written, cancel);
-    if applied.is_err() && is_new && file.metadata().is_ok_and(|meta| meta.len() == 0) {
-        // Nothing was written that could be continued. The error comes first.
-        let _ = std::fs::remove_file(path);
-    }
-    if applied.is_ok() && !is_device {
-        sync_name(path)?;
-    }
-    applied
+    let applied = applied.map_err(|(role, error)| {
+        let is_replaced = path.exists();
+        let full = match &error {
+            Error::Io { source, .. } if role == Role::New => {
+                Some(source.kind()).filter(|kind| is_full(*kind))
+            }
+            _ => None,
+        };
+        if full.is_some() || file.metadata().is_ok_and(|meta| meta.len() == 0) {
+            // The space is free again. The error comes first.
+            let _ = std::fs::remove_file(&part);
+        }
+        match (error, full) {
+            (Error::Io { action, path, source }, Some(kind)) => {
+                let state = match is_replaced {
+                    true => "NEW is as before, and needs space beside the new image",
+                    false => "nothing of NEW is left",
+                };
+                let reason = format!("{source}; {state}");
+                (role, Error::Io { action, path, source: io::Error::new(kind, reason) })
+            }
+            (error, _) => (role, error),
+        }
+    })?;
+    let io = |action, e| of(Role::New)(Error::io(action, &path, e));
+    // Changes the mask of this process for a moment: other new files of it could only be more
+    // private.
+    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    rustix::process::umask(mask);
+    keep_access(&file, &path, 0o666 & !mask.bits()).map_err(|e| io("set the permissions of", e))?;
+    file.sync_all().map_err(|e| io("sync", e))?;
+    std::fs::rename(&part, &path).map_err(|e| {
+        // It would be refused again: in a directory such as /tmp, NEW can belong to another user.
+        let _ = std::fs::remove_file(&part);
+        io("rename", e)
+    })?;
+    let unsynced = |e: IoError| Error::Io { action: e.action, path: e.path, source: e.source };
+    sync_name(&path).map_err(|e| of(Role::New)(unsynced(e)))?;
+    Ok(applied)
 }
 
-/// Makes the name of a file durable that this run created, or an interrupted one. Not every directory can be opened, and not every file system can
-/// sync one: only errors of storage count.
-fn sync_name(path: &Path) -> Tagged<()> {
-    let dir = directory_of(path);
-    match File::open(dir).and_then(|dir| dir.sync_all()) {
-        Err(error)
-            if matches!(
-                Errno::from_io_error(&error),
-                Some(Errno::IO | Errno::NOSPC | Errno::DQUOT)
-            ) =>
-        {
-            Err(of(Role::New)(Error::io("sync", dir, error)))
-        }
-        _ => Ok(()),
+/// The file `.NAME.part` beside the new image, which gets this name when it is complete; a digest
+/// takes the place of a long name. None if `new` is written in place: a device, a pipe or a
+/// descriptor.
+pub fn part_file(new: &Path) -> Option<PathBuf> {
+    let is_other = std::fs::metadata(new).is_ok_and(|metadata| !metadata.is_file());
+    if is_other || is_descriptor(new) {
+        return None;
     }
+    hidden_beside(&follow_links(new), "part", |name| blake3::hash(name).to_hex().to_string())
+}
+
+/// Opens the part file `path`, which only this process writes, and only its user can read. With
+/// `resume`, it keeps its content.
+fn open_part(path: &Path, resume: bool) -> io::Result<File> {
+    let is_locked = |file: &File| {
+        // Other errors mean that the file system has no locks.
+        let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+        match locked == Err(Errno::WOULDBLOCK) {
+            true => Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another process makes the same image",
+            )),
+            false => Ok(()),
+        }
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    // Links and pipes of other users lead nowhere.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    match options.custom_flags(flags.bits().cast_signed()).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if lacks_resources(&error) => return Err(error),
+        Err(_) => std::fs::remove_file(path)?,
+        Ok(file) => {
+            is_locked(&file)?;
+            let (own, named) = (file.metadata()?, std::fs::symlink_metadata(path)?);
+            // Another user could write to the file after its bytes were compared.
+            let is_own = own.is_file()
+                && own.nlink() == 1
+                && own.uid() == rustix::process::geteuid().as_raw();
+            if (own.dev(), own.ino()) != (named.dev(), named.ino()) {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "another process made the same image",
+                ));
+            }
+            if resume && is_own {
+                return Ok(file);
+            }
+            std::fs::remove_file(path)?;
+        }
+    }
+    let file = options.create_new(true).open(path)?;
+    is_locked(&file)?;
+    Ok(file)
+}
+
+/// Whether the process cannot open any file.
+fn lacks_resources(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
+/// Whether the file system, or a limit, has no space for more.
+fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }

@@ -1,4 +1,5 @@
-//! Takes the bytes of the new image in order: compares the digest of each chunk before it is written, and computes the hash tree.
+//! Takes the bytes of the new image in order: compares the digest of each chunk before it is
+//! written, and computes the hash tree.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! The list of changed files in a patch: information for people, not needed to apply the patch. Layout: docs/PATCH_FORMAT.md.
+//! The list of changed files in a patch: information for people, not needed to apply the patch.
+//! Layout: docs/PATCH_FORMAT.md.
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
@@ -24,7 +25,8 @@ pub enum ChangeKind {
     Attributes,
     /// It has the content of an old file of another path.
     Moved,
-    /// It is a directory with other entries or attributes. One in which only `..` changes is not listed: see [`NewParents`].
+    /// It is a directory with other entries or attributes. One in which only `..` changes is not
+    /// listed: see [`NewParents`].
     Directory,
     /// It was removed.
     Removed,
@@ -41,7 +43,8 @@ pub struct Change {
     pub bytes: u64,
 }
 
-/// Directories that get a new inode only because their `..` changes, as their parent has a new inode.
+/// Directories that get a new inode only because their `..` changes, as their parent has a new
+/// inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NewParents {
@@ -69,7 +72,8 @@ impl ChangeKind {
     }
 }
 
-/// The list as it is stored, and its length before compression. A path is stored without what it has in common with the path before.
+/// The list as it is stored, and its length before compression. A path is stored without what it
+/// has in common with the path before.
 pub(super) fn encode(changes: &[Change]) -> Result<(Vec<u8>, u64)> {
     let mut columns = Columns::default();
     columns.push(to_u64(changes.len()));

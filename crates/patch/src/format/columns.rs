@@ -1,4 +1,5 @@
-//! Numbers that are stored column by column, so that Zstandard sees what the values of one field have in common. Layout: docs/PATCH_FORMAT.md.
+//! Numbers that are stored column by column, so that Zstandard sees what the values of one field
+//! have in common. Layout: docs/PATCH_FORMAT.md.
 
 use std::io::Read;
 
@@ -67,11 +68,13 @@ pub(crate) fn compress(bytes: &[u8], level: i32) -> Result<Vec<u8>> {
 pub(crate) fn decompress(stored: &[u8], limit: usize, fault: &'static str) -> Result<Vec<u8>> {
     let malformed = || Error::Patch(PatchFault::Malformed(fault));
     let mut bytes = Vec::new();
-    let decoder = zstd::stream::read::Decoder::new(stored).map_err(|_| malformed())?;
-    decoder
-        .take(to_u64(limit).saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(|_| malformed())?;
+    let decoder =
+        zstd::stream::read::Decoder::new(stored).map_err(|_| Error::no_memory("decode"))?;
+    let read = decoder.take(to_u64(limit).saturating_add(1)).read_to_end(&mut bytes);
+    read.map_err(|error| match error.to_string().ends_with("not enough memory") {
+        true => Error::no_memory("decode"),
+        false => malformed(),
+    })?;
     if bytes.len() > limit { Err(malformed()) } else { Ok(bytes) }
 }
 

@@ -1,6 +1,6 @@
-//! The file of an exact delta: a header, and pieces that make the new image from its first byte to its last. A piece has the plan and the
-//! payload of a [patch's piece](super::piece), and copies of the old image between the bytes that these make. Layout:
-//! docs/PATCH_FORMAT.md.
+//! The file of an exact delta: a header, and pieces that make the new image from its first byte to
+//! its last. A piece has the plan and the payload of a [patch's piece](super::piece), and copies of
+//! the old image between the bytes that these make. Layout: docs/PATCH_FORMAT.md.
 
 use std::io::Read;
 
@@ -18,20 +18,26 @@ use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::{Digest, PieceDigest};
 
 const MAGIC: [u8; 8] = *b"ferofsdl";
-const VERSION: u32 = 1;
-/// Zstandard's level for the header and lists of copies: they are short, so size counts more than speed.
+const VERSION: u32 = 2;
+/// Zstandard's level for the header and lists of copies: they are short, so size counts more than
+/// speed.
 const LEVEL: i32 = 19;
-/// Bytes of the new image that have a digest of their own. They are compared before they are written.
+/// Bytes of the new image that have a digest of their own. They are compared before they are
+/// written.
 pub const CHUNK: usize = 1 << 20;
-/// Bytes of a hash tree at most that a delta leaves to be computed: it is held in memory. A header with a longer one is malformed.
+/// Bytes of a hash tree at most that a delta leaves to be computed: it is held in memory. A header
+/// with a longer one is malformed.
 pub const TREE_MAX: u64 = 8 << 20;
-/// Bytes of content of the longest extent that a piece encodes again: as many as an extent can have.
+/// Bytes of content of the longest extent that a piece encodes again: as many as an extent can
+/// have.
 pub const EXTENT_MAX: usize = 12 << 20;
-/// Bytes of a decoded payload at most: the longest extent, with what its compressor looks ahead, and bytes that are carried.
+/// Bytes of a decoded payload at most: the longest extent, with what its compressor looks ahead,
+/// and bytes that are carried.
 pub const PAYLOAD_MAX: usize = EXTENT_MAX + (2 << 20);
 /// Bytes of a decoded list of copies at most. A longer one is malformed.
 const COPIES_LEN_MAX: usize = 1 << 20;
-/// Copies of a piece at most, which is as many as `create` makes: they are held in memory. A piece with more is malformed.
+/// Copies of a piece at most, which is as many as `create` makes: they are held in memory. A piece
+/// with more is malformed.
 pub const COPIES_MAX: usize = 20_000;
 /// Bytes of a stored plan at most: as many as `create` can need for a piece.
 const PLAN_STORED_MAX: usize = 4 << 20;
@@ -296,8 +302,8 @@ impl DeltaPiece {
         Ok([raw.as_bytes(), &copies, &self.plan, &self.payload].concat())
     }
 
-    /// Reads the next piece of a delta. `accept` gets the bytes of its plan and payload as stored, of its delta, of its payload,
-    /// and those that it makes, before it is read, and can refuse it.
+    /// Reads the next piece of a delta. `accept` gets the bytes of its plan and payload as stored,
+    /// of its delta, of its payload, and those that it makes, before it is read, and can refuse it.
     pub(crate) fn read(
         stream: &mut dyn Read,
         accept: impl FnOnce([usize; 4]) -> Result<()>,
@@ -366,6 +372,11 @@ pub fn digest(bytes: &[u8]) -> PieceDigest {
     let mut digest = PieceDigest::default();
     blake3::Hasher::new().update(bytes).finalize_xof().fill(&mut digest);
     digest
+}
+
+/// Fails if there are bytes after the last piece.
+pub(crate) fn check_end(stream: &mut dyn Read) -> Result<()> {
+    if take(stream, 1)?.is_empty() { Ok(()) } else { Err(Error::Patch(PatchFault::BytesAfter)) }
 }
 
 /// The next `len` bytes, or those up to the end. Memory is allocated as they come.

@@ -1,4 +1,5 @@
-//! The memory that applying a delta takes. `create` states it in the header, and `apply` refuses a piece that needs more.
+//! The memory that applying a delta takes. `create` states it in the header, and `apply` refuses a
+//! piece that needs more.
 
 use ferofs_codec::{MAX_ENCODED, Params, encoder_memory};
 use ferofs_format::units::{to_u64, to_usize};
@@ -68,8 +69,8 @@ impl PieceMemory {
             .for_each(|(most, content)| *most = (*most).max(*content));
     }
 
-    /// Bytes of memory for a process that applies a delta with this header and a hash tree of `tree` bytes. The memory that the header states
-    /// does not count.
+    /// Bytes of memory for a process that applies a delta with this header and a hash tree of
+    /// `tree` bytes. The memory that the header states does not count.
     #[must_use]
     pub fn total(&self, header: &DeltaHeader, methods: &[Params], tree: u64) -> u64 {
         let [stored, delta, payload, made] = self.buffers.map(to_u64);

@@ -1,11 +1,9 @@
-//! The header of a patch file, and the tables after it: pieces, and the compressors that encode its content again. Layout:
-//! docs/PATCH_FORMAT.md.
+//! The header of a patch file, and the tables after it: pieces, and the compressors that encode its
+//! content again. Layout: docs/PATCH_FORMAT.md.
 
 use std::ops::Range;
 
-use ferofs_codec::{
-    Algorithm, DeflateParams, Filling, Lz4Params, LzmaParams, Method, Params, ZstdParams,
-};
+use ferofs_codec::{Algorithm, Filling, LzmaBits, Params};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -16,9 +14,9 @@ use crate::image::digest::{Digest, PieceDigest};
 use ferofs_format::units::{to_u64, to_usize};
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
-pub(super) const VERSION: u32 = 3;
-/// Bytes of the decoded header with its tables at most: 40 for each piece, so 1.7 TB of content. A patch with a longer one is
-/// malformed.
+pub(super) const VERSION: u32 = 4;
+/// Bytes of the decoded header with its tables at most: 40 for each piece, so 1.7 TB of content. A
+/// patch with a longer one is malformed.
 pub(super) const HEADER_MAX: usize = 16 << 20;
 
 /// The first bytes of a patch file. The header is compressed after them.
@@ -130,12 +128,10 @@ pub(super) const METHODS_MAX: u32 = 64;
 pub(crate) struct RawMethod {
     algorithm: u8,
     level: u8,
-    window_log: u8,
     lc: u8,
     lp: u8,
     pb: u8,
-    max_distance: U16,
-    dict_size: U32,
+    dictionary: U32,
     window: U32,
     /// See [`ferofs_codec::encoder_version`].
     encoder: U32,
@@ -168,33 +164,19 @@ fn filling(raw: u16) -> Filling {
 
 impl RawMethod {
     pub(super) fn new(params: &Params) -> Self {
-        let algorithm = params.algorithm();
-        let mut raw = Self {
-            algorithm: algorithm.id(),
-            level: 0,
-            window_log: 0,
-            lc: 0,
-            lp: 0,
-            pb: 0,
-            max_distance: 0.into(),
-            dict_size: 0.into(),
+        let LzmaBits { lc, lp, pb } = params.bits;
+        Self {
+            algorithm: params.algorithm.id(),
+            level: params.level,
+            lc,
+            lp,
+            pb,
+            dictionary: params.dictionary.into(),
             // Exact: checked parameters have a window of at most 12 MiB.
             window: u32::try_from(params.window).unwrap_or(u32::MAX).into(),
             encoder: ferofs_codec::encoder_version(params).into(),
             filling: raw_filling(params.filling).into(),
-        };
-        match params.method {
-            Method::Lz4(lz4) => {
-                (raw.level, raw.max_distance) = (lz4.level, lz4.max_distance.into())
-            }
-            Method::Lzma(lzma) => {
-                (raw.level, raw.dict_size) = (lzma.level, lzma.dict_size.into());
-                (raw.lc, raw.lp, raw.pb) = (lzma.lc, lzma.lp, lzma.pb);
-            }
-            Method::Deflate(deflate) => raw.level = deflate.level,
-            Method::Zstd(zstd) => (raw.level, raw.window_log) = (zstd.level, zstd.window_log),
         }
-        raw
     }
 
     /// The parameters, if this program has the very encoder that the patch was made with.
@@ -202,23 +184,14 @@ impl RawMethod {
         let malformed = |what| Error::Patch(PatchFault::Malformed(what));
         let algorithm = Algorithm::from_id(self.algorithm)
             .ok_or_else(|| malformed("it names an unknown compression algorithm"))?;
-        let level = self.level;
-        let method = match algorithm {
-            Algorithm::Lz4 => {
-                Method::Lz4(Lz4Params { level, max_distance: self.max_distance.get() })
-            }
-            Algorithm::Lzma => Method::Lzma(LzmaParams {
-                level,
-                dict_size: self.dict_size.get(),
-                lc: self.lc,
-                lp: self.lp,
-                pb: self.pb,
-            }),
-            Algorithm::Deflate => Method::Deflate(DeflateParams { level }),
-            Algorithm::Zstd => Method::Zstd(ZstdParams { level, window_log: self.window_log }),
+        let params = Params {
+            algorithm,
+            level: self.level,
+            dictionary: self.dictionary.get(),
+            bits: LzmaBits { lc: self.lc, lp: self.lp, pb: self.pb },
+            window: to_usize(self.window.get()),
+            filling: filling(self.filling.get()),
         };
-        let filling = filling(self.filling.get());
-        let params = Params { method, window: to_usize(self.window.get()), filling };
         params.check().map_err(|_| malformed("a compression parameter is out of range"))?;
         let (expected, found) = (self.encoder.get(), ferofs_codec::encoder_version(&params));
         if expected != found {

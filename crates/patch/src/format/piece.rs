@@ -1,5 +1,5 @@
-//! The pieces of a patch file: parts of the appended bytes. A piece has a plan and a payload; the payload is compressed alone, with
-//! bytes of the base as dictionary. Layout: docs/PATCH_FORMAT.md.
+//! The pieces of a patch file: parts of the appended bytes. A piece has a plan and a payload; the
+//! payload is compressed alone, with bytes of the base as dictionary. Layout: docs/PATCH_FORMAT.md.
 
 pub mod base;
 pub mod delta;
@@ -19,18 +19,21 @@ use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of content that `create` puts into a piece, unless one extent has more.
 pub const PIECE_LEN: usize = 4 << 20;
-/// Bytes of a decoded payload at most: one unit of [`PIECE_LEN`] bytes that carries all its encoded bytes. Larger pieces need more
-/// memory to apply, and are malformed.
+/// Bytes of a decoded payload at most: one unit of [`PIECE_LEN`] bytes that carries all its encoded
+/// bytes. Larger pieces need more memory to apply, and are malformed.
 pub(crate) const PAYLOAD_MAX: usize = 2 * PIECE_LEN;
-/// Bytes that a piece appends at most: a unit can be followed by the padding of its blocks. A piece with more is malformed.
+/// Bytes that a piece appends at most: a unit can be followed by the padding of its blocks. A piece
+/// with more is malformed.
 pub(crate) const REGION_MAX: usize = 3 * PIECE_LEN;
-/// Zstandard's window for a piece with its dictionary: log2 of 32 MiB, the next power of two of both limits.
+/// Zstandard's window for a piece with its dictionary: log2 of 32 MiB, the next power of two of
+/// both limits.
 const WINDOW_LOG_MAX: u32 = 25;
 /// The smallest window: smaller ones save no memory that counts.
 const WINDOW_LOG_MIN: u32 = 16;
 /// Bytes of a dictionary from which on long-distance matching pays.
 const LONG_DISTANCE_MIN: usize = 1 << 20;
-/// Bytes of content in an extent at least, but the last one of a unit: the smallest block. It bounds the calls of compressors.
+/// Bytes of content in an extent at least, but the last one of a unit: the smallest block. It
+/// bounds the calls of compressors.
 const EXTENT_MIN: u64 = 512;
 
 /// What a piece describes.
@@ -70,8 +73,10 @@ fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize, out: &mut Vec<u8
     let malformed = || Error::Patch(PatchFault::Malformed("a piece cannot be decoded"));
     resize(out, len);
     // The whole output is one buffer, so no window is allocated, whatever the frame says.
-    let mut context = zstd_safe::DCtx::try_create().ok_or_else(malformed)?;
-    context.ref_prefix(dictionary).map_err(|_| malformed())?;
+    let no_memory = || Error::no_memory("decode");
+    let mut context = zstd_safe::DCtx::try_create().ok_or_else(no_memory)?;
+    // Any bytes can be a dictionary.
+    context.ref_prefix(dictionary).map_err(|_| no_memory())?;
     match context.decompress(&mut out[..], stored) {
         Ok(found) if found == len => Ok(()),
         _ => Err(malformed()),
@@ -110,7 +115,8 @@ pub(crate) struct Buffers {
 }
 
 impl StoredPiece<'_> {
-    /// Makes the bytes that the piece appends, in `region`. `check` is called between units, and can end this.
+    /// Makes the bytes that the piece appends, in `region`. `check` is called between units, and
+    /// can end this.
     pub(crate) fn decode(
         &self,
         base: &Base<'_>,
@@ -190,7 +196,8 @@ fn append(item: &Item, own: &[u8], encoders: &mut Encoders, region: &mut Vec<u8>
     }
 }
 
-/// Puts the bytes of all items, which follow one another, into `region`, which is as long as they are. Each of `encoders` gets a thread.
+/// Puts the bytes of all items, which follow one another, into `region`, which is as long as they
+/// are. Each of `encoders` gets a thread.
 fn encode_in_threads<'p>(
     jobs: impl Iterator<Item = (&'p Item, &'p [u8])> + Send,
     encoders: &mut [Encoders],

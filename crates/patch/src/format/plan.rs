@@ -1,12 +1,15 @@
-//! The plan of a piece: which bytes of the base its payload is compressed against, and how the payload becomes appended bytes.
-//! Layout: docs/PATCH_FORMAT.md.
+//! The plan of a piece: which bytes of the base its payload is compressed against, and how the
+//! payload becomes appended bytes. Layout: docs/PATCH_FORMAT.md.
+
+#[cfg(test)]
+mod tests;
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
 use ferofs_format::units::{to_u64, to_usize};
 
-/// Bytes of a decoded plan at most: a piece of 4 MiB with an item for every 4 bytes. It bounds the memory for a plan, and a plan
-/// beyond it is malformed.
+/// Bytes of a decoded plan at most: a piece of 4 MiB with an item for every 4 bytes. It bounds the
+/// memory for a plan, and a plan beyond it is malformed.
 pub(crate) const PLAN_MAX: usize = 8 << 20;
 /// Zstandard's level for plans: they are short, so size counts more than speed.
 const LEVEL: i32 = 19;
@@ -109,7 +112,8 @@ pub enum Item {
     Unit(Unit),
 }
 
-/// Content that is encoded as extents. In the payload its decoded content comes first, then the bytes of carried extents.
+/// Content that is encoded as extents. In the payload its decoded content comes first, then the
+/// bytes of carried extents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// Number of the method.
@@ -129,15 +133,16 @@ pub struct UnitExtent {
     pub len: u32,
     /// Bytes that are appended for it.
     pub size: u32,
-    /// Bytes of output that the compressor gets. [`ExtentKind::Fill`]: 0 means `size`. [`ExtentKind::Exact`]: at most `len`; 0
-    /// means more than any compressor needs.
+    /// Bytes of output that the compressor gets. [`ExtentKind::Fill`]: 0 means `size`.
+    /// [`ExtentKind::Exact`]: at most `len`; 0 means more than any compressor needs.
     pub capacity: u32,
 }
 
 /// How the bytes of an extent are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
-    /// The compressor takes as much of the unit's content as fills its output, and so determines the length.
+    /// The compressor takes as much of the unit's content as fills its output, and so determines
+    /// the length.
     Fill,
     /// The compressor encodes exactly the extent's content.
     Exact,
@@ -253,7 +258,8 @@ impl Plan {
         columns
     }
 
-    /// Decodes what [`Self::encode`] made; also returns the bytes of the decoded columns, which are `most` at most.
+    /// Decodes what [`Self::encode`] made; also returns the bytes of the decoded columns, which are
+    /// `most` at most.
     pub(crate) fn decode(stored: &[u8], most: usize) -> Result<(u64, Self)> {
         let bytes = decompress(stored, most.min(PLAN_MAX), MALFORMED)?;
         let mut columns = ColumnReader::new(&bytes, MALFORMED);
@@ -308,74 +314,5 @@ impl Plan {
             return Err(malformed());
         }
         Ok((to_u64(bytes.len()), Self { references, items }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn plan() -> impl Strategy<Value = Plan> {
-        let reference = prop_oneof![
-            (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Image { pos, len }),
-            (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Predicted { pos, len }),
-            (any::<u64>(), 1..u32::MAX)
-                .prop_map(|(pos, len)| Reference::PredictedMetabox { pos, len }),
-            (0..u64::MAX - 2, any::<u64>(), 1..u32::MAX)
-                .prop_map(|(nid, offset, len)| Reference::File { nid, offset, len }),
-        ];
-        let extent = (0usize..4, any::<u32>(), 1..u32::MAX, any::<u32>()).prop_map(
-            |(kind, len, size, capacity)| UnitExtent {
-                kind: ExtentKind::ALL[kind],
-                len,
-                size,
-                capacity,
-            },
-        );
-        let unit = (any::<u8>(), any::<u32>(), proptest::collection::vec(extent, 1..5)).prop_map(
-            |(method, content_len, extents)| Item::Unit(Unit { method, content_len, extents }),
-        );
-        let item = prop_oneof![(1..u32::MAX).prop_map(|len| Item::Raw { len }), unit];
-        (proptest::collection::vec(reference, 0..20), proptest::collection::vec(item, 0..20))
-            .prop_map(|(references, items)| Plan { references, items })
-    }
-
-    proptest! {
-        #[test]
-        fn plans_round_trip(plan in plan()) {
-            prop_assert_eq!(Plan::decode(&plan.encode().unwrap(), PLAN_MAX).unwrap().1, plan);
-        }
-
-        #[test]
-        fn garbage_is_refused_without_panic(columns: Vec<u8>) {
-            let _ = Plan::decode(&columns, PLAN_MAX);
-            let _ = Plan::decode(&zstd::bulk::compress(&columns, 1).unwrap(), PLAN_MAX);
-        }
-    }
-
-    #[test]
-    fn empty_parts_are_refused() {
-        let reference = |len| Reference::Image { pos: 0, len };
-        let unit = |extents| Item::Unit(Unit { method: 0, content_len: 4, extents });
-        for (references, items, is_right) in [
-            (vec![reference(1)], vec![Item::Raw { len: 1 }], true),
-            (vec![reference(0); 1000], Vec::new(), false),
-            (Vec::new(), vec![Item::Raw { len: 0 }; 1000], false),
-            (Vec::new(), vec![unit(Vec::new())], false),
-        ] {
-            let plan = Plan { references, items };
-            assert_eq!(
-                Plan::decode(&plan.encode().unwrap(), PLAN_MAX).is_ok(),
-                is_right,
-                "{plan:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_plan_that_decodes_to_too_much_is_refused() {
-        let bomb = zstd::bulk::compress(&vec![0; PLAN_MAX + 1], 1).unwrap();
-        assert!(Plan::decode(&bomb, usize::MAX).is_err());
     }
 }

@@ -1,5 +1,6 @@
-//! Predicts the bytes of new metadata from old inodes and directories, so that a patch only stores what differs. `create` and `apply`
-//! predict in the same way: what is predicted, and where, is part of the patch's format. Layout: docs/PATCH_FORMAT.md.
+//! Predicts the bytes of new metadata from old inodes and directories, so that a patch only stores
+//! what differs. `create` and `apply` predict in the same way: what is predicted, and where, is
+//! part of the patch's format. Layout: docs/PATCH_FORMAT.md.
 
 mod directory;
 mod replay;
@@ -22,14 +23,15 @@ use crate::error::{Error, PatchFault, Result};
 use crate::image::SECTOR_POS;
 use crate::image::history::{Origin, RECORD, Record};
 
-/// Bytes of the shared and inline attributes of an inode at most, for a 16-bit count of 4-byte units.
+/// Bytes of the shared and inline attributes of an inode at most, for a 16-bit count of 4-byte
+/// units.
 const XATTRS_MAX: usize = 1 << 18;
 
-/// A directory of more bytes, or with more edits, is large: its names take some megabytes in memory.
+/// A directory of more bytes, or with more edits, is large: its names take some megabytes in
+/// memory.
 const LARGE_DIRECTORY: u64 = 64 << 10;
 const LARGE_EDITS: usize = 4000;
 
-/// A new inode.
 #[derive(Clone, Copy, Debug)]
 struct NewInode {
     /// The old inode that it resembles.
@@ -60,7 +62,8 @@ pub struct Prediction {
     /// Whether that is in slots of the base.
     root_is_free: bool,
     inodes: Vec<NewInode>,
-    /// New inodes and their blocks by position: the inode's number and 1 bit that says whether it is its blocks.
+    /// New inodes and their blocks by position: the inode's number and 1 bit that says whether it
+    /// is its blocks.
     order: Vec<u32>,
     /// The same for inodes in the metabox.
     in_metabox: Vec<u32>,
@@ -136,7 +139,8 @@ impl Prediction {
         let block = self.superblock.block_size;
         let image = self.image.clone();
         let mut replay = Replay::new(&image, self.root_is_free);
-        // Inodes in the metabox are apart from blocks. They are bounded by the numbers that their slots can have.
+        // Inodes in the metabox are apart from blocks. They are bounded by the numbers that their
+        // slots can have.
         let in_metabox = self.metabox.is_some();
         let mut areas = MetadataAreas::new(block, in_metabox, 0);
         let inode_room = if in_metabox { u64::from(u32::MAX) } else { room };
@@ -297,7 +301,8 @@ impl Prediction {
         Ok(())
     }
 
-    /// The old inode that `inode` resembles, and its form and place in the new image, without its content.
+    /// The old inode that `inode` resembles, and its form and place in the new image, without its
+    /// content.
     fn form(
         &self,
         number: u32,
@@ -401,7 +406,8 @@ impl Prediction {
         if new.file_type == FileType::Directory {
             return Ok(());
         }
-        // What follows the attributes is as it was: an index can be long, so only the needed part is read.
+        // What follows the attributes is as it was: an index can be long, so only the needed part
+        // is read.
         let end = self.image.extents(&source, FileOffset::new(0))?.metadata_end()?.pos.get();
         let old_after = at(place, old_len.saturating_add(to_u64(xattrs)))?;
         let len =

@@ -122,8 +122,9 @@ impl Patch {
         Ok(patch)
     }
 
-    /// The digest of the patch: BLAKE3 of its file without the last 32 bytes, which hold it. It covers the digest of the result, with which
-    /// [`crate::apply`] compares the image before the change becomes visible. So a signature of it covers the change.
+    /// The digest of the patch: BLAKE3 of its file without the last 32 bytes, which hold it. It
+    /// covers the digest of the result, with which [`crate::apply`] compares the image before the
+    /// change becomes visible. So a signature of it covers the change.
     #[must_use]
     pub const fn digest(&self) -> [u8; 32] {
         self.digest
@@ -253,7 +254,8 @@ impl Patch {
         change::decode(&stored, decoded_len)
     }
 
-    /// Directories that get a new inode only because `..` changes. They are not among the [changes](Self::changes).
+    /// Directories that get a new inode only because `..` changes. They are not among the
+    /// [changes](Self::changes).
     #[must_use]
     pub const fn new_parents(&self) -> NewParents {
         self.header.new_parents
@@ -286,8 +288,8 @@ impl Patch {
         self.methods.iter().map(|method| method.params().ok()).collect()
     }
 
-    /// Passes the sizes of each piece and its plan to `each`. The sizes are bytes of the piece as stored, of the decoded plan, of the delta, of
-    /// the payload, and those that it appends.
+    /// Passes the sizes of each piece and its plan to `each`. The sizes are bytes of the piece as
+    /// stored, of the decoded plan, of the delta, of the payload, and those that it appends.
     pub(crate) fn each_plan(&self, mut each: impl FnMut([u64; 5], &Plan)) -> Result<()> {
         let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
         for piece in &self.pieces {
@@ -328,7 +330,7 @@ impl Patch {
     ) -> Result<PieceDecoder<S>> {
         let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<_>>>()?;
         // The tables of the other compressors are too large to have them several times.
-        let is_small = methods.iter().all(|params| params.algorithm() == Algorithm::Lz4);
+        let is_small = methods.iter().all(|params| params.algorithm == Algorithm::Lz4);
         let encoders = if is_small { threads.max(1) } else { 1 };
         let relocations = Relocations::decode(&self.stored_relocations()?)?;
         let prediction = Prediction::new(&self.header, relocations, image, &base)?;
@@ -382,7 +384,8 @@ pub(crate) struct PieceDecoder<S> {
 }
 
 impl<S: Source> PieceDecoder<S> {
-    /// Puts the bytes that piece `number` appends into `region`. `check` is called between units, and can end this.
+    /// Puts the bytes that piece `number` appends into `region`. `check` is called between units,
+    /// and can end this.
     pub(crate) fn decode(
         &mut self,
         number: usize,
@@ -433,7 +436,8 @@ impl RawPiece {
     }
 }
 
-/// The first position where a root inode can be: after the bytes that the superblock's checksum covers.
+/// The first position where a root inode can be: after the bytes that the superblock's checksum
+/// covers.
 fn first_slot(sector: &Sector) -> u64 {
     let superblock = Superblock::parse(sector);
     superblock.map_or(SECTOR_END, |superblock| covered_end(&superblock))

@@ -1,4 +1,5 @@
-//! Encodes the content of a unit as `create` did. Both sides use it: `create` to check that the bytes are the same.
+//! Encodes the content of a unit as `create` did. Both sides use it: `create` to check that the
+//! bytes are the same.
 
 use ferofs_codec::{Compressor, EncodeError, Fit, Params, encoder_time};
 
@@ -11,8 +12,8 @@ const CAPACITY_MIN: usize = 64;
 /// The largest: Linux accepts no larger pcluster.
 const CAPACITY_MAX: usize = ferofs_codec::MAX_ENCODED;
 
-/// The work of encoding that any delta may ask for, in nanoseconds as [`encoder_time`] counts them, and that for each MiB of the new image.
-/// `create` carries what takes more.
+/// The work of encoding that any delta may ask for, in nanoseconds as [`encoder_time`] counts them,
+/// and that for each MiB of the new image. `create` carries what takes more.
 const BASE_WORK: u64 = 3_000_000_000;
 const WORK_PER_MIB: u64 = 1_000_000_000;
 
@@ -76,7 +77,8 @@ impl Encoders {
         }
     }
 
-    /// Appends the bytes of `unit` to `out`. `payload` is its decoded content, and the bytes that it carries.
+    /// Appends the bytes of `unit` to `out`. `payload` is its decoded content, and the bytes that
+    /// it carries.
     pub(crate) fn encode(&mut self, unit: &Unit, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let (content, mut carried) =
             payload.split_at_checked(to_usize(unit.content_len)).ok_or_else(malformed)?;
@@ -109,8 +111,9 @@ impl Encoders {
         Ok(())
     }
 
-    /// Appends one extent of the content that starts at `at`, and returns the bytes of content in it; `None` if the compressor
-    /// does not give what `extent` says. `out` has any bytes behind its end then.
+    /// Appends one extent of the content that starts at `at`, and returns the bytes of content in
+    /// it; `None` if the compressor does not give what `extent` says. `out` has any bytes behind
+    /// its end then.
     pub fn encode_one(
         &mut self,
         method: u8,
@@ -181,7 +184,8 @@ fn encode_extent(
                 return Ok(None);
             }
             let capacity = match capacity {
-                // More than Zstandard and libdeflate need in the worst case, so that they use their usual path.
+                // More than Zstandard and libdeflate need in the worst case, so that they use their
+                // usual path.
                 0 => len.saturating_add(len / 8).saturating_add(1024),
                 capacity => capacity.min(len),
             };

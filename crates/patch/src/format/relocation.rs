@@ -1,5 +1,5 @@
-//! Which old inode each new inode resembles, and how it differs: from this the bytes of new metadata are
-//! [predicted](super::prediction). Layout: docs/PATCH_FORMAT.md.
+//! Which old inode each new inode resembles, and how it differs: from this the bytes of new
+//! metadata are [predicted](super::prediction). Layout: docs/PATCH_FORMAT.md.
 
 use ferofs_format::inode::FileType;
 
@@ -7,10 +7,11 @@ use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
 use ferofs_format::units::{to_u64, to_usize};
 
-/// Inodes that can be predicted. `apply` has up to 150 bytes for each in memory before it decodes pieces. A patch with more new inodes predicts
-/// none; a list of more is malformed.
+/// Inodes that can be predicted. `apply` has up to 150 bytes for each in memory before it decodes
+/// pieces. A patch with more new inodes predicts none; a list of more is malformed.
 pub const INODES_MAX: usize = 1 << 19;
-/// Bytes of the decoded columns at most: some 6 for each inode, and the names of new files. A patch that needs more predicts nothing.
+/// Bytes of the decoded columns at most: some 6 for each inode, and the names of new files. A patch
+/// that needs more predicts nothing.
 pub(crate) const COLUMNS_MAX: usize = 8 << 20;
 /// Zstandard's level: the columns are short, so size counts more than speed.
 const LEVEL: i32 = 19;
@@ -25,7 +26,8 @@ pub enum SourceCode {
     None,
     /// The inode with this number.
     Nid(u64),
-    /// The next entry of old directories that new ones resemble, after so many that are passed over; directories and other files apart.
+    /// The next entry of old directories that new ones resemble, after so many that are passed
+    /// over; directories and other files apart.
     Next {
         /// Whether it is a directory.
         is_dir: bool,
@@ -99,8 +101,8 @@ const IN_METABOX: u64 = 2;
 /// The bit of the mask for [`Relocated::in_chunks`]; lower bits are for fields.
 const IN_CHUNKS: u32 = 1 << FIELDS;
 const FIELDS_MASK: u32 = IN_CHUNKS - 1;
-/// The bit of an added name's type for [`Target::Old`]; lower bits are the file type. An inode number needs all 64 bits of its column:
-/// the highest one says that the inode is in the metabox.
+/// The bit of an added name's type for [`Target::Old`]; lower bits are the file type. An inode
+/// number needs all 64 bits of its column: the highest one says that the inode is in the metabox.
 const OLD: u32 = 1 << 4;
 
 const MALFORMED: &str = "its list of relocated inodes is wrong";

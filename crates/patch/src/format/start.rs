@@ -1,7 +1,7 @@
 //! The start of a patch file: the first bytes and the header with its tables.
 //!
-//! It says which image the patch is for, and so whether it is needed at all. Nothing else of it may be used before the digest of the
-//! file was checked.
+//! It says which image the patch is for, and so whether it is needed at all. Nothing else of it may
+//! be used before the digest of the file was checked.
 
 use std::ops::Range;
 
@@ -43,7 +43,8 @@ impl Cursor<'_> {
     ) -> Result<Vec<T>> {
         let len = u64::from(count).saturating_mul(to_u64(size_of::<T>()));
         let bytes = self.bytes(len)?;
-        // This cannot fail: the length is a multiple of the record's, and records need no alignment.
+        // This cannot fail: the length is a multiple of the record's, and records need no
+        // alignment.
         Ok(<[T]>::ref_from_bytes(&bytes).map(<[T]>::to_vec).unwrap_or_default())
     }
 }
@@ -95,8 +96,8 @@ impl Start {
         Ok(start)
     }
 
-    /// Bytes of the header as stored, which follow the first [`Self::FIXED`] bytes.
-    pub(crate) fn stored_header_len(first: &[u8]) -> Result<usize> {
+    /// Bytes of the patch that starts with `first`, its first [`Self::FIXED`] bytes.
+    pub(crate) fn file_len_of(first: &[u8]) -> Result<u64> {
         let found = to_u64(first.len());
         if first.len() < Self::FIXED {
             let is_cut = first.starts_with(&MAGIC);
@@ -109,10 +110,10 @@ impl Start {
         // The digest is missing, without which no patch is accepted.
         let mut padded = first.to_vec();
         padded.resize(Self::LEN_MIN, 0);
-        header_len(&Self::fixed(&padded)?).map(to_usize)
+        Ok(Self::fixed(&padded)?.file_len.get())
     }
 
-    /// Reads the start of the patch in `source`, which may be longer than the patch, or end with its header.
+    /// Reads the start of the patch in `source`, which may be longer than the patch.
     pub(crate) fn read(source: &dyn Source) -> Result<Self> {
         let fixed = Self::fixed(source)?;
         let found = source.size();

@@ -1,6 +1,7 @@
 //! Digests of whole images: BLAKE3 of each MiB, and BLAKE3 of these digests.
 //!
-//! So all processors hash at the same time, and parts that a patch does not change are not hashed again.
+//! So all processors hash at the same time, and parts that a patch does not change are not hashed
+//! again.
 
 use std::io;
 use std::ops::Range;
@@ -15,14 +16,15 @@ use ferofs_threads as threads;
 /// Bytes of a part. Another size gives other digests, so it is part of the file format.
 const PART: u64 = 1 << 20;
 
-/// Threads that hash at the same time, at most. Each has a buffer of [`PART`] bytes, and a patch is applied in bounded memory on machines with
-/// many processors, too.
+/// Threads that hash at the same time, at most. Each has a buffer of [`PART`] bytes, and a patch is
+/// applied in bounded memory on machines with many processors, too.
 const WORKERS_MAX: usize = 8;
 
 /// A BLAKE3 hash.
 pub(crate) type Digest = [u8; 32];
 
-/// The first half of the BLAKE3 hash of the bytes that a piece of a patch appends. The digest of the result proves all of them once more.
+/// The first half of the BLAKE3 hash of the bytes that a piece of a patch appends. The digest of
+/// the result proves all of them once more.
 pub(crate) type PieceDigest = [u8; 16];
 
 /// The digest of the piece that appends the bytes in `range` of `source`.
@@ -66,7 +68,8 @@ impl PartDigests {
         Ok(Self { size, parts })
     }
 
-    /// The digests of `source`, of `size` bytes, which differs from the image hashed before only in the ranges `changed`.
+    /// The digests of `source`, of `size` bytes, which differs from the image hashed before only in
+    /// the ranges `changed`.
     pub fn changed(
         &self,
         source: &dyn Source,
@@ -118,7 +121,7 @@ fn hash(
     wanted: &[usize],
     cancel: &AtomicBool,
 ) -> Result<Vec<Digest>> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
+    let workers = threads::fitting_workers(None, PART).min(WORKERS_MAX);
     let have = source.size();
     // The digest of a part that is a hole: an image can have terabytes of them.
     let zeroes = OnceLock::new();

@@ -1,9 +1,14 @@
 //! The journal of a change, by which an interrupted change is found.
 //!
-//! A change first writes one sector at the image's end, the journal: the ranges that the change will write, which are the
-//! appended bytes and perhaps a root inode in free slots. When all other bytes are durable, the change replaces the journal by
-//! the bytes that belong there, and then writes the superblock's sector. So until the change is complete, either the journal or
-//! the complete record (see [`super::history`]) shows which bytes it wrote. Layout: docs/PATCH_FORMAT.md.
+//! A change first writes one sector at the image's end, the journal: the ranges that the change
+//! will write, which are the appended bytes and perhaps a root inode in free slots. When all other
+//! bytes are durable, the change replaces the journal by the bytes that belong there, and then
+//! writes the superblock's sector. So until the change is complete, either the journal or the
+//! complete record (see [`super::history`]) shows which bytes it wrote. Layout:
+//! docs/PATCH_FORMAT.md.
+
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::ops::Range;
@@ -21,8 +26,8 @@ const MAGIC: [u8; 8] = *b"ferobegn";
 const VERSION: u32 = 1;
 /// Bytes that are read at once when the bytes after an image are searched.
 const BUFFER: usize = 1 << 20;
-/// Bytes after an image that are searched for a complete record if there is no journal. A longer interrupted change is not
-/// recognised then: the next change needs `--grow-over`.
+/// Bytes after an image that are searched for a complete record if there is no journal. A longer
+/// interrupted change is not recognised then: the next change needs `--grow-over`.
 const SEARCH_MAX: u64 = 4 << 30;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -99,7 +104,8 @@ impl WrittenRanges {
         Ok(Some(Self { appended: start..end, root, medium_size: raw.size.get() }))
     }
 
-    /// The ranges that an interrupted change of the image in `source` may have written, if there was one.
+    /// The ranges that an interrupted change of the image in `source` may have written, if there
+    /// was one.
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,
@@ -114,7 +120,8 @@ impl WrittenRanges {
             return Ok(Some(ranges));
         }
         let size = source.size();
-        // No change begins with this many zeroes. So a device that is zero after the image is not read to its end.
+        // No change begins with this many zeroes. So a device that is zero after the image is not
+        // read to its end.
         if first_nonzero(source, start..start.saturating_add(to_u64(BUFFER)))?.is_none() {
             return Ok(None);
         }
@@ -133,7 +140,8 @@ impl WrittenRanges {
                 let Some(record) = Record::read(source, end)? else { continue };
                 if record.start == start && record.before == sector {
                     let root = root_range(record.root.0, record.root.1, start);
-                    // A file that ends with the record was grown by the change; a longer one was not.
+                    // A file that ends with the record was grown by the change; a longer one was
+                    // not.
                     let size = if size == end { start } else { size };
                     return Ok(Some(Self { appended: start..end, root, medium_size: size }));
                 }
@@ -161,7 +169,8 @@ fn unreadable(error: io::Error) -> Error {
     Error::io_unnamed("read the image", error)
 }
 
-/// The position of the first byte in `range` that is not zero; bytes past the end of `source` count as zero.
+/// The position of the first byte in `range` that is not zero; bytes past the end of `source` count
+/// as zero.
 pub(crate) fn first_nonzero(source: &dyn Source, range: Range<u64>) -> Result<Option<u64>> {
     let end = range.end.min(source.size());
     let mut buffer = vec![0; to_usize(end.saturating_sub(range.start)).min(BUFFER)];
@@ -177,7 +186,8 @@ pub(crate) fn first_nonzero(source: &dyn Source, range: Range<u64>) -> Result<Op
     Ok(None)
 }
 
-/// An image as it was before an interrupted change: the slots that the change may have written read as zeroes.
+/// An image as it was before an interrupted change: the slots that the change may have written read
+/// as zeroes.
 pub struct MaskedSource<S> {
     source: S,
     zeroes: Vec<Range<u64>>,
@@ -247,10 +257,6 @@ impl<S: Source> Source for MaskedSource<S> {
         self.source.prefers_batches()
     }
 
-    fn prefetch_distance(&self) -> u64 {
-        self.source.prefetch_distance()
-    }
-
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
         let is_read = self.source.read_if_cached(pos, buf);
         self.mask(pos, buf);
@@ -263,94 +269,5 @@ impl<S: Source> Source for MaskedSource<S> {
 
     fn will_need(&self, pos: u64, len: u64) {
         self.source.will_need(pos, len);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ferofs_format::BlockSize;
-    use ferofs_format::superblock::Superblock;
-
-    use super::*;
-    use crate::image::history::Origin;
-
-    #[test]
-    fn a_journal_is_read_for_its_own_image_only() {
-        let ranges =
-            WrittenRanges { appended: 4096..20480, root: Some(2048..2112), medium_size: 4096 };
-        let mut medium = vec![0; 4096];
-        medium.extend(ranges.to_journal(&[7; SECTOR]));
-        assert_eq!(WrittenRanges::read_journal(&medium, 4096, &[7; SECTOR]).unwrap(), Some(ranges));
-        assert_eq!(WrittenRanges::read_journal(&medium, 4096, &[8; SECTOR]).unwrap(), None);
-        assert_eq!(first_nonzero(&medium, 0..1 << 40).unwrap(), Some(4096));
-        assert_eq!(first_nonzero(&medium, 0..4096).unwrap(), None);
-        medium[4300] ^= 1;
-        assert_eq!(WrittenRanges::read_journal(&medium, 4096, &[7; SECTOR]).unwrap(), None);
-    }
-
-    #[test]
-    fn a_complete_record_without_a_journal_shows_an_interrupted_change() {
-        let mut superblock = Superblock::new(BlockSize::DEFAULT);
-        superblock.blocks = 1;
-        let mut image = vec![0; 4096];
-        image[1024..1024 + superblock.size()].copy_from_slice(&superblock.to_bytes().unwrap());
-        let area = SuperblockArea::read(&image).unwrap();
-        let (before, after) = (area.sector(), [0; SECTOR]);
-        let record = |end| {
-            let (origin, number, time, start, previous, root) =
-                (Origin::Patch, 1, 0, 4096, 0, (2048, 64));
-            Record { origin, number, time, start, end, previous, before, after, root }
-        };
-        let find = |record: &Record, content: u8, after: usize| {
-            let mut medium = image.clone();
-            medium.resize(to_usize(record.end) - RECORD_LEN, content);
-            medium.extend(record.to_bytes());
-            medium.resize(medium.len() + after, 0);
-            WrittenRanges::find_interrupted(&medium, &area).unwrap()
-        };
-        let buffer = to_u64(BUFFER);
-        for end in [8192, 4096 + buffer, 8192 + buffer, 4096 + 2 * buffer, 8192 + 2 * buffer] {
-            let found = |medium_size| {
-                Some(WrittenRanges { appended: 4096..end, root: Some(2048..2112), medium_size })
-            };
-            assert_eq!(
-                find(&record(end), 1, 0),
-                found(4096),
-                "{end}: a file that the change made longer"
-            );
-            assert_eq!(find(&record(end), 1, 512), found(end + 512), "{end}: a device");
-        }
-        // A record of another change, of another base, and where no image can end.
-        assert_eq!(find(&Record { start: 4608, ..record(8192) }, 1, 0), None);
-        assert_eq!(find(&Record { before: after, ..record(8192) }, 1, 0), None);
-        assert_eq!(find(&record(8192 + 512), 1, 0), None);
-        // No change begins with this many zeroes.
-        assert!(find(&record(4096 + buffer), 0, 0).is_some());
-        assert_eq!(find(&record(8192 + buffer), 0, 0), None);
-        assert_eq!(WrittenRanges::find_interrupted(&image, &area).unwrap(), None);
-    }
-
-    #[test]
-    fn a_root_is_within_the_image_and_behind_the_superblock() {
-        let root = |pos, len| root_range(pos, len, 8192);
-        assert_eq!(root(1536, 64), Some(1536..1600));
-        assert_eq!(root(4096, 4096), Some(4096..8192));
-        for (pos, len) in [(1536, 0), (1535, 64), (2048, 4097), (8129, 64), (u64::MAX, 1)] {
-            assert_eq!(root(pos, len), None, "{pos} {len}");
-        }
-    }
-
-    #[test]
-    fn slots_of_an_interrupted_change_read_as_zeroes() {
-        let masked = MaskedSource { source: vec![1; 100], zeroes: vec![10..20, 90..100] };
-        for start in 0..100usize {
-            let mut buf = vec![0; 100 - start];
-            masked.read_exact_at(start as u64, &mut buf).unwrap();
-            let expected = |at: usize| u8::from(!(10..20).contains(&at) && at < 90);
-            assert!(
-                buf.iter().enumerate().all(|(n, byte)| *byte == expected(start + n)),
-                "{start}"
-            );
-        }
     }
 }

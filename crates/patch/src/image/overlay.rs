@@ -134,10 +134,6 @@ impl<S: Source> Source for Overlay<S> {
         self.base.prefers_batches()
     }
 
-    fn prefetch_distance(&self) -> u64 {
-        self.base.prefetch_distance()
-    }
-
     fn will_need(&self, pos: u64, len: u64) {
         if pos < self.base_size {
             self.base.will_need(pos, len.min(self.base_size.saturating_sub(pos)));

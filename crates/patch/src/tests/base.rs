@@ -1,5 +1,6 @@
-//! Patches whose base is another state of the image: they are told from patches that were applied. And patch files that lie: parts are
-//! decoded, changed, and encoded again, with the right lengths and the right digest.
+//! Patches whose base is another state of the image: they are told from patches that were applied.
+//! And patch files that lie: parts are decoded, changed, and encoded again, with the right lengths
+//! and the right digest.
 
 use crate::format::columns::{compress, decompress};
 use crate::image::history::{RECORD, Record};
@@ -113,7 +114,8 @@ fn a_record_that_none_can_follow_is_none() {
 
 /// Bytes before the header.
 const START: usize = 24;
-/// Offsets of the lengths of the list of changes, stored and decoded, and of relocated inodes, in the header.
+/// Offsets of the lengths of the list of changes, stored and decoded, and of relocated inodes, in
+/// the header.
 const LENGTHS: [usize; 3] = [1172, 1180, 1188];
 /// Bytes of the header without its tables.
 pub(super) const HEADER: usize = 1216;
@@ -146,7 +148,8 @@ pub(super) fn parts(patch: &[u8]) -> Parts {
     split(patch).0
 }
 
-/// The file `patch` after `edit` changed its decoded parts. The lengths of lists are made right again.
+/// The file `patch` after `edit` changed its decoded parts. The lengths of lists are made right
+/// again.
 pub(super) fn edited(patch: &[u8], edit: impl FnOnce(&mut Parts)) -> Vec<u8> {
     let (mut parts, rest) = split(patch);
     let before = [parts.changes.clone(), parts.relocations.clone()];
@@ -172,7 +175,6 @@ pub(super) fn edited(patch: &[u8], edit: impl FnOnce(&mut Parts)) -> Vec<u8> {
     with_digest(file)
 }
 
-/// `bytes` with their digest.
 pub(super) fn with_digest(mut bytes: Vec<u8>) -> Vec<u8> {
     let digest = blake3::hash(&bytes);
     bytes.extend_from_slice(digest.as_bytes());

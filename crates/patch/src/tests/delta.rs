@@ -1,16 +1,18 @@
-//! Exact deltas: each layout comes out byte for byte, resumed or not, and no delta of garbage is believed.
+//! Exact deltas: each layout comes out byte for byte, resumed or not, and no delta of garbage is
+//! believed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ferofs::patch::{DeltaOptions, create_delta};
-use ferofs_build::{self as build, Algorithm, Compression, Fragments, IndexKind, Options, Params};
 use ferofs_read::{FileOffset, Image};
 use ferofs_verity::Seal;
+use ferofs_write::{self as build, Algorithm, Compression, Fragments, IndexKind, Options, Params};
 use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::DeltaFile;
+use crate::delta::files::other_data;
 use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece, digest};
 use crate::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
 use crate::format::reencode::Encoders;
@@ -204,7 +206,8 @@ fn other_data_is_replaced_only_with_force() {
     // A file system whose superblock is not in the first page.
     let mut btrfs = vec![0; 128 << 10];
     btrfs[(64 << 10) + 64..][..8].copy_from_slice(b"_BHRfS_M");
-    for (content, [own, resumed]) in [
+    // A file is not written in place, as devices are.
+    for (content, [own, in_place]) in [
         (&new[..], [true, true]),
         (&[0; 8192], [true, true]),
         (&lost, [false, true]),
@@ -213,7 +216,9 @@ fn other_data_is_replaced_only_with_force() {
         (b"text", [false, false]),
     ] {
         assert_eq!(is_replaced(content, false, false), own);
-        assert_eq!(is_replaced(content, true, false), resumed);
+        assert_eq!(is_replaced(content, true, false), own);
+        std::fs::write(&out, content).unwrap();
+        assert_eq!(other_data(&out, true).unwrap().is_none(), in_place);
         assert!(is_replaced(content, false, true));
     }
 }

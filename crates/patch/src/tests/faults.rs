@@ -16,7 +16,8 @@ fn fixture(large: usize) -> Fixture {
     fixture
 }
 
-/// The image after each number of writes, as if the program had been killed; the last one is complete.
+/// The image after each number of writes, as if the program had been killed; the last one is
+/// complete.
 pub(super) fn killed(image: &[u8], change: impl FnOnce(&Recorder)) -> Vec<Vec<u8>> {
     let recorder = Recorder::new(image.to_vec());
     change(&recorder);
@@ -24,7 +25,8 @@ pub(super) fn killed(image: &[u8], change: impl FnOnce(&Recorder)) -> Vec<Vec<u8
     let mut now = image.to_vec();
     for event in recorder.events.into_inner().unwrap() {
         if let Event::Write(pos, bytes) = event {
-            // The journal makes the file longer, and then the space for everything else is reserved.
+            // The journal makes the file longer, and then the space for everything else is
+            // reserved.
             write(&mut now, pos, &bytes);
             states.push(now.clone());
         }
@@ -214,8 +216,18 @@ fn torn_superblocks_are_restored() {
             assert!(*medium.bytes.lock().unwrap() == *after, "{lost}");
         }
     }
+    let small = Fixture::new(None);
+    // One bit is wrong: any bit of the fields, and of the rest one of each byte.
+    let patched = applied(&small.image(), &small.patch());
+    for bit in (0..128 * 8).chain((128 * 8..512 * 8).step_by(8)) {
+        let mut torn = patched.clone();
+        torn[1024 + bit / 8] ^= 1 << (bit % 8);
+        let medium = Recorder::new(torn);
+        assert_eq!(repair(&medium).unwrap(), Repaired::Superblock(1), "{bit}");
+        assert!(*medium.bytes.lock().unwrap() == patched, "{bit}");
+    }
     // No record has the superblock.
-    let mut torn = Fixture::new(None).image();
+    let mut torn = small.image();
     torn[1024..1536].fill(0);
     let medium = Recorder::new(torn.clone());
     assert!(matches!(repair(&medium), Err(Error::Patch(PatchFault::NoRecord))));

@@ -1,5 +1,5 @@
-//! Images that are patched in memory: pieces are decoded when they are read, and only some stay there. And the memory of patches whose plans
-//! have as many parts as a plan can have.
+//! Images that are patched in memory: pieces are decoded when they are read, and only some stay
+//! there. And the memory of patches whose plans have as many parts as a plan can have.
 
 use std::process::Command;
 
@@ -119,7 +119,8 @@ fn several_patches_share_one_cache() {
 
 const SECTOR: usize = 1024;
 
-/// A base that somebody changes: a piece that is decoded again has the bytes that were compared at the start, or reading fails.
+/// A base that somebody changes: a piece that is decoded again has the bytes that were compared at
+/// the start, or reading fails.
 #[test]
 fn a_piece_that_is_decoded_again_must_be_the_same() {
     let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
@@ -147,10 +148,12 @@ fn a_piece_that_is_decoded_again_must_be_the_same() {
     assert!(read().unwrap() == expected);
 }
 
-/// For a process that only applies a patch: the directory of the fixture, and the bytes of memory that are stated.
+/// For a process that only applies a patch: the directory of the fixture, and the bytes of memory
+/// that are stated.
 const VARIABLES: [&str; 2] = ["FEROFS_TEST_APPLY", "FEROFS_TEST_MEMORY"];
 
-/// Replaces the patch of `fixture` by one with a piece of this plan, which appends `len` bytes of the payload, all of them zeroes.
+/// Replaces the patch of `fixture` by one with a piece of this plan, which appends `len` bytes of
+/// the payload, all of them zeroes.
 fn replace_patch(fixture: &Fixture, plan: &Plan, len: usize) {
     let mut header = fixture.patch().header().clone();
     header.result_size = header.base_size + len as u64;
@@ -176,7 +179,8 @@ fn replace_patch(fixture: &Fixture, plan: &Plan, len: usize) {
     std::fs::write(fixture.path("patch"), file).unwrap();
 }
 
-/// Applies the patch of a fixture in this process, and compares the largest resident set since its start with `bound`.
+/// Applies the patch of a fixture in this process, and compares the largest resident set since its
+/// start with `bound`.
 fn apply_within(dir: &Path, bound: u64) {
     let patch = Patch::open(dir.join("patch")).unwrap();
     let medium = FileMedium::open(dir.join("image")).unwrap();

@@ -10,9 +10,9 @@ use crate::format::header::Header;
 use crate::format::plan::{Item, Reference};
 use crate::format::prediction::Prediction;
 use crate::format::relocation::{Relocated, Relocations, SourceCode};
-use ferofs_build::{Fragments, IndexKind, MetadataCompression};
 use ferofs_codec::Algorithm;
 use ferofs_codec::Params;
+use ferofs_write::{Fragments, IndexKind, MetadataCompression};
 
 /// Names in the tree, and files among them.
 const FILES: u64 = 400;
@@ -146,7 +146,8 @@ fn new_inodes_are_described_and_encoded_in_the_metabox() {
         let mut bytes = vec![0; over.size() as usize];
         over.read_exact_at(0, &mut bytes).unwrap();
         assert!(bytes == new, "{what}");
-        // A patch that carries encoded bytes leaves new inodes outside of the metabox, where it need not carry them.
+        // A patch that carries encoded bytes leaves new inodes outside of the metabox, where it
+        // need not carry them.
         options.portable = true;
         create_patch(&fixture, &options);
         let portable = fixture.patch();
@@ -163,7 +164,8 @@ fn a_chain_continues_what_the_patch_before_added() {
     let old = shown(fixture.image());
     for step in 0..4_u64 {
         match step {
-            // A patch whose new inodes are outside of the metabox is the base of one that continues it.
+            // A patch whose new inodes are outside of the metabox is the base of one that continues
+            // it.
             1 => std::fs::write(fixture.path("new/wide/one-more"), "new").unwrap(),
             _ => touch(&fixture.path("new"), 1_600_000_000 + step * 7_000_000),
         }

@@ -119,7 +119,8 @@ fn prediction_of(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Pre
     Prediction::new(fixture.patch().header(), list, &image, &bytes)
 }
 
-/// The bytes that are predicted for the first 5000 appended bytes, for `inodes` that follow the base by a block.
+/// The bytes that are predicted for the first 5000 appended bytes, for `inodes` that follow the
+/// base by a block.
 fn predict(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Vec<u8>> {
     let patch = fixture.patch();
     let prediction = prediction_of(fixture, inodes)?;

@@ -1,4 +1,5 @@
-//! Content that is encoded again when a patch is applied: every algorithm, other compressors, and pieces that lie.
+//! Content that is encoded again when a patch is applied: every algorithm, other compressors, and
+//! pieces that lie.
 
 use super::base::{HEADER, edited};
 use super::*;
@@ -8,8 +9,8 @@ use crate::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
 use crate::format::prediction::Prediction;
 use crate::format::reencode::Encoders;
 use crate::format::relocation::Relocations;
-use ferofs_build::{IndexKind, Params};
 use ferofs_codec::Algorithm;
+use ferofs_write::{IndexKind, Params};
 
 /// The settings of all algorithms, with large pclusters, inline tails and records of extents.
 fn compressions() -> Vec<Compression> {
@@ -49,8 +50,8 @@ fn words(len: usize, step: usize) -> Vec<u8> {
     out
 }
 
-/// An image whose files are encoded by `compression`, the largest of `large` bytes, and a new tree that changes most of them a
-/// little.
+/// An image whose files are encoded by `compression`, the largest of `large` bytes, and a new tree
+/// that changes most of them a little.
 fn fixture(compression: &Compression, large: usize) -> Fixture {
     let fixture = Fixture { dir: tempfile::tempdir().unwrap() };
     for (dir, step) in [("old", 0), ("new", 50_000)] {
@@ -85,7 +86,7 @@ fn every_algorithm_gives_the_same_bytes_again() {
         let what = format!("{compression:?}");
         // Files of more than 4 MiB are encoded in segments.
         let is_fast =
-            compression.methods[0].algorithm() == Algorithm::Lz4 && compression.pcluster.is_some();
+            compression.methods[0].algorithm == Algorithm::Lz4 && compression.pcluster.is_some();
         let fixture = fixture(&compression, if is_fast { 4_700_000 } else { 400_000 });
         let mut options = options(&fixture, &compression);
         options.build.run.workers = std::num::NonZeroUsize::new(3);
@@ -98,8 +99,9 @@ fn every_algorithm_gives_the_same_bytes_again() {
         create(fixture.path("image"), &options, fixture.path("portable")).unwrap();
         let (small, portable) = (fixture.patch(), Patch::open(fixture.path("portable")).unwrap());
         assert_eq!(small.result_digest(), portable.result_digest(), "{what}");
-        // Extents of DEFLATE that need not fill blocks can be moved for Linux after they were encoded: such extents are carried.
-        let algorithm = compression.methods[0].algorithm();
+        // Extents of DEFLATE that need not fill blocks can be moved for Linux after they were
+        // encoded: such extents are carried.
+        let algorithm = compression.methods[0].algorithm;
         if compression.index != IndexKind::Extents || algorithm != Algorithm::Deflate {
             let (small, portable) = (small.file_len(), portable.file_len());
             assert!(small < portable, "{what}: {small} {portable}");
@@ -117,11 +119,11 @@ fn a_patch_for_another_version_of_a_compressor_is_refused() {
     let compression = Compression::lz4(0).unwrap();
     let fixture = fixture(&compression, 100_000);
     create(fixture.path("image"), &options(&fixture, &compression), fixture.path("patch")).unwrap();
-    // The version of the first method is nearly its last field.
+    // The version of the first method is before its last field.
     let header =
         HEADER + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
     let bytes = std::fs::read(fixture.path("patch")).unwrap();
-    let bytes = edited(&bytes, |parts| parts.header[header + 16] += 1);
+    let bytes = edited(&bytes, |parts| parts.header[header + 13] += 1);
     let patch = Patch::new(Box::new(bytes)).unwrap();
     let recorder = Recorder::new(fixture.image());
     let refused = apply_to(&recorder, &patch).unwrap_err();
@@ -150,7 +152,7 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
     assert!(create(fixture.path("image"), &options, fixture.path("patch")).is_ok());
     options.ignore.owner = true;
     let same = create(fixture.path("image"), &options, fixture.path("patch"));
-    assert!(matches!(same, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
+    assert!(matches!(same, Err(ferofs_write::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(fixture.path("old/large"), private).unwrap();
     let attributes = create(fixture.path("image"), &options, fixture.path("patch")).unwrap();
@@ -159,7 +161,7 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
     assert_eq!(sum, attributes.growth);
     options.ignore.mode = true;
     let same = create(fixture.path("image"), &options, fixture.path("patch"));
-    assert!(matches!(same, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
+    assert!(matches!(same, Err(ferofs_write::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
     // A file with other differences gets all attributes of the new file.
     std::fs::write(fixture.path("old/sub/small"), "other").unwrap();
     create(fixture.path("image"), &options, fixture.path("patch")).unwrap();

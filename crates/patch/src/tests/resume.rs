@@ -1,4 +1,5 @@
-//! Changes that continue after an interruption: what is there and right is not made again, and the result is the same.
+//! Changes that continue after an interruption: what is there and right is not made again, and the
+//! result is the same.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,8 @@ use crate::apply::repair::ApplyProgress;
 use crate::image::SECTOR;
 use crate::{AfterFailure, Error};
 
-/// Applying a patch to an image: the result, the bytes that were found, and the bytes that were written behind the image.
+/// Applying a patch to an image: the result, the bytes that were found, and the bytes that were
+/// written behind the image.
 struct Applied {
     result: Vec<u8>,
     found: u64,
@@ -79,7 +81,8 @@ fn pieces_with_another_byte_are_made_again() {
     let fixture = fixture(Some(Compression::lz4(0).unwrap()));
     let (image, patch) = (fixture.image(), fixture.patch());
     let states = killed_apply(&image, &patch);
-    // The last state with the journal: without it, another byte in the record hides that the change was interrupted.
+    // The last state with the journal: without it, another byte in the record hides that the change
+    // was interrupted.
     let [.., state, _, whole] = &states[..] else { panic!("{}", states.len()) };
     let pieces = pieces(&patch);
     let all: usize = pieces.iter().map(Range::len).sum();

@@ -1,4 +1,5 @@
-//! Random sequences of patches and rollbacks, compared with a model: which tree the image shows, and why a patch is refused.
+//! Random sequences of patches and rollbacks, compared with a model: which tree the image shows,
+//! and why a patch is refused.
 
 use super::*;
 
@@ -29,7 +30,8 @@ fn tree_of(image: impl Source + 'static) -> String {
     String::from_utf8(content).unwrap()
 }
 
-/// Makes an image and its patches: those of one base have the same sizes and times, and so the same superblock.
+/// Makes an image and its patches: those of one base have the same sizes and times, and so the same
+/// superblock.
 fn patches(fixture: &Fixture) -> (Vec<u8>, Vec<Known>) {
     let file = fixture.path("new/patches");
     std::fs::write(&file, "").unwrap();

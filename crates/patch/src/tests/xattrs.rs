@@ -1,14 +1,14 @@
-//! Extended attributes of built images, of patched ones, and of images that are built from them: the place of shared attributes, and the
-//! digests of files (`--inode-digests`).
+//! Extended attributes of built images, of patched ones, and of images that are built from them:
+//! the place of shared attributes, and the digests of files (`--inode-digests`).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
-use ferofs_build::{
-    BlockSize, Builder, Content, IndexKind, MetadataCompression, SourceFormat, XattrOptions,
-};
 use ferofs_codec::{Algorithm, Params};
 use ferofs_format::Compat;
+use ferofs_write::{
+    BlockSize, Builder, Content, IndexKind, MetadataCompression, SourceFormat, XattrOptions,
+};
 
 use super::*;
 
@@ -28,8 +28,8 @@ fn tree(files: usize, shared: usize, options: &build::Options) -> Vec<u8> {
     image
 }
 
-/// Fails unless the image has a whole block from the start of each shared attribute on, and some of them. go-erofs, the reader in containerd,
-/// reads that much.
+/// Fails unless the image has a whole block from the start of each shared attribute on, and some of
+/// them. go-erofs, the reader in containerd, reads that much.
 fn assert_blocks_from_shared(bytes: &[u8], what: &str) {
     let image = Image::open(bytes.to_vec()).unwrap();
     let report = check::check(&image, &check::Options::default()).unwrap();
@@ -75,7 +75,8 @@ fn a_block_can_be_read_from_each_shared_attribute_on() {
         ("16K", |options| options.image.block_size = BlockSize::from_bits(14).unwrap()),
     ];
     for (kind, change) in kinds {
-        // Metadata that begins behind the superblock, with and without data, and other images; more than one block of attributes.
+        // Metadata that begins behind the superblock, with and without data, and other images; more
+        // than one block of attributes.
         for (files, shared) in [(2, 1), (2, 2), (8, 3), (40, 2), (400, 1), (4, 90)] {
             let what = format!("{kind} {files} {shared}");
             let mut options = build::Options::new("");
@@ -113,7 +114,8 @@ fn digest_prefix(image: &Image) -> Option<u8> {
     superblock.compat.contains(Compat::ISHARE_XATTRS).then_some(superblock.ishare_xattr_prefix_id)
 }
 
-/// The digest of each file of the image, by its path. They are in the attribute whose name the superblock names.
+/// The digest of each file of the image, by its path. They are in the attribute whose name the
+/// superblock names.
 fn digests(bytes: Vec<u8>) -> BTreeMap<PathBuf, Vec<u8>> {
     let image = Image::open(bytes).unwrap();
     let report = check::check(&image, &check::Options::default()).unwrap();
@@ -190,7 +192,7 @@ fn digests_stay_right() {
             assert!(
                 matches!(
                     again,
-                    Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))
+                    Err(ferofs_write::Error::Patch(ferofs::patch::PatchFault::Unchanged))
                 ),
                 "{name}: {again:?}"
             );

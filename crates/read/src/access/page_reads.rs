@@ -1,10 +1,15 @@
-//! Classifies the small reads of a page cache, for a server that stores more pages there than a read asked for.
+//! Classifies the small reads of a page cache, for a server that stores more pages there than a
+//! read asked for.
 //!
-//! The kernel asks only for pages that its page cache lacks, one request for each. Storing more pages pays only if they are
-//! read later, so that the evidence decides: the reads of a unit (a range of a file) are counted, and a unit that was read
-//! several times will probably be read again. Strides are recognised as well. If memory is short, the kernel evicts stored
-//! pages before they are read, and asks for them again. All memory is fixed; files share table entries, and so do units,
-//! which costs a wrong guess at worst.
+//! The kernel asks only for pages that its page cache lacks, one request for each. Storing more
+//! pages pays only if they are read later, so that the evidence decides: the reads of a unit (a
+//! range of a file) are counted, and a unit that was read several times will probably be read
+//! again. Strides are recognised as well. If memory is short, the kernel evicts stored pages before
+//! they are read, and asks for them again. All memory is fixed; files share table entries, and so
+//! do units, which costs a wrong guess at worst.
+
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,31 +21,37 @@ use crate::access::table_entry;
 
 /// Bytes of a file for which stored pages are remembered together.
 const REGION: u64 = 1 << 20;
-/// Entries of the table of regions: 64 KiB of memory. With more regions in use, they replace each other.
+/// Entries of the table of regions: 64 KiB of memory. With more regions in use, they replace each
+/// other.
 const REGIONS: usize = 4096;
-/// Entries of the table of units: 128 KiB of memory. With more units in use, they replace each other, and their reads are
-/// counted anew.
+/// Entries of the table of units: 128 KiB of memory. With more units in use, they replace each
+/// other, and their reads are counted anew.
 const UNITS: usize = 16 << 10;
-/// Entries among which a unit has its own. With one, units would replace each other in a table that is a quarter full.
+/// Entries among which a unit has its own. With one, units would replace each other in a table that
+/// is a quarter full.
 const SET: usize = 4;
 /// Bytes for each bit that says whether a part of a region was stored: 64 bits for a region.
 const PART: u64 = REGION / 64;
-/// Reads after which the counts of all units halve, so that old reads are forgotten. With all units in use, it is
-/// 16 reads of each.
+/// Reads after which the counts of all units halve, so that old reads are forgotten. With all units
+/// in use, it is 16 reads of each.
 #[expect(clippy::as_conversions, reason = "`usize` has at most 64 bits")]
 const PERIOD: u64 = 16 * UNITS as u64;
-/// The thrashing score rises by this for each read of a page that was stored before (the kernel evicted it), and falls by
-/// 1 for any other read: it rises when more than a third of the reads ask again.
+/// The thrashing score rises by this for each read of a page that was stored before (the kernel
+/// evicted it), and falls by 1 for any other read: it rises when more than a third of the reads ask
+/// again.
 const EVICTED_WEIGHT: u32 = 2;
-/// The largest score, so that it falls again soon. Above half of it, the kernel evicts stored pages early.
+/// The largest score, so that it falls again soon. Above half of it, the kernel evicts stored pages
+/// early.
 const MAX_SCORE: u32 = 1024;
 /// Entries of the table of strides. With more files in use, they replace each other and start anew.
 const FILES: usize = 64;
-/// Bytes of the smallest step of a stride. Shorter steps mostly stay within one cluster, and its other pages are wanted as well.
+/// Bytes of the smallest step of a stride. Shorter steps mostly stay within one cluster, and its
+/// other pages are wanted as well.
 const MIN_STEP: u64 = 32 << 10;
 /// Equal steps after which a stride is trusted; before that, nothing is stored for it.
 const TRUSTED: u32 = 3;
-/// Steps that are first stored ahead of a trusted stride. The number doubles each time that all of them were read...
+/// Steps that are first stored ahead of a trusted stride. The number doubles each time that all of
+/// them were read...
 const FIRST_AHEAD: u32 = 2;
 /// ...up to this many, so that a stride that ends wastes no more.
 const MAX_AHEAD: u32 = 32;
@@ -93,8 +104,9 @@ pub struct Ahead {
 /// The access pattern that a small read belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Perhaps a stride; with the steps to store if it is trusted. Nothing else must be stored: pages right before the next
-    /// step would make the kernel take it for a sequence, and read all pages between the steps from then on.
+    /// Perhaps a stride; with the steps to store if it is trusted. Nothing else must be stored:
+    /// pages right before the next step would make the kernel take it for a sequence, and read all
+    /// pages between the steps from then on.
     Stride(Option<Ahead>),
     /// A random read.
     Random,
@@ -136,7 +148,8 @@ impl Patterns {
         if score > MAX_SCORE / 2 { Pattern::Thrashing } else { Pattern::Random }
     }
 
-    /// Counts a random read of the unit that starts at `start`; returns the reads that are not forgotten.
+    /// Counts a random read of the unit that starts at `start`; returns the reads that are not
+    /// forgotten.
     pub fn count_read(&self, nid: Nid, start: u64) -> u16 {
         let period = self.reads.fetch_add(1, Relaxed) / PERIOD;
         let (mark, unit) = self.unit(nid, start);
@@ -160,7 +173,8 @@ impl Patterns {
         (&self.regions[entry % REGIONS], mark)
     }
 
-    /// The mark of a unit, and its entry; if it has none, the entry in its set with the fewest reads.
+    /// The mark of a unit, and its entry; if it has none, the entry in its set with the fewest
+    /// reads.
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,
@@ -177,7 +191,8 @@ impl Patterns {
         (mark, found.unwrap_or(&self.units[first]))
     }
 
-    /// Records that these steps were stored ahead of the read at `offset`: the kernel will not ask for them.
+    /// Records that these steps were stored ahead of the read at `offset`: the kernel will not ask
+    /// for them.
     pub fn stored_ahead(&self, nid: Nid, offset: u64, stored: Ahead) {
         let mut stride = self.stride(nid);
         if stride.nid == nid.get() && stride.at == offset {
@@ -203,8 +218,8 @@ impl Patterns {
     }
 }
 
-/// The entry of a table for a place in a file, before the table's size limits it, and a mark that tells the place from others
-/// with that entry. A mark is never 0, as an empty entry has.
+/// The entry of a table for a place in a file, before the table's size limits it, and a mark that
+/// tells the place from others with that entry. A mark is never 0, as an empty entry has.
 fn hash(nid: Nid, place: u64) -> (usize, u64) {
     let number = place.wrapping_add(nid.get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mixed = number.wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -260,127 +275,11 @@ impl Stride {
         may_be_step
     }
 
-    /// The steps to store ahead of the read that was just recorded. All steps stored before it have been read.
+    /// The steps to store ahead of the read that was just recorded. All steps stored before it have
+    /// been read.
     fn ahead(&self) -> Option<Ahead> {
         let count = self.ahead.saturating_mul(2).clamp(FIRST_AHEAD, MAX_AHEAD);
         let step = self.step.filter(|_| self.steps >= TRUSTED)?;
         Some(Ahead { step, count })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: Nid = Nid::new(70);
-
-    #[test]
-    fn units_of_a_table_half_full_keep_their_counts() {
-        let patterns = Patterns::default();
-        let units = (0..UNITS as u64 / 2).map(|number| number << 18);
-        let counts = || units.clone().map(|start| patterns.count_read(FILE, start));
-        counts().for_each(drop);
-        let kept = counts().filter(|reads| *reads == 2).count();
-        assert!(kept > UNITS / 2 * 9 / 10, "{kept}");
-    }
-
-    #[test]
-    fn equal_steps_are_a_stride() {
-        let patterns = Patterns::default();
-        let random = Pattern::Random;
-        for number in 0..20 {
-            assert!(matches!(patterns.note(FILE, number << 17), Pattern::Stride(_)));
-        }
-        for offset in [4096, 1 << 20, 3 << 20, 2 << 20, 4 << 20] {
-            assert_eq!(patterns.note(FILE, offset), random);
-        }
-        assert_eq!(patterns.note(FILE, 6 << 20), Pattern::Stride(None));
-        assert_eq!(patterns.note(FILE, 7 << 20), random);
-        for number in 2..20 {
-            assert_eq!(patterns.note(FILE, number << 13), random, "small steps");
-        }
-    }
-
-    #[test]
-    fn a_trusted_stride_gets_more_steps_ahead_until_it_ends() {
-        let patterns = Patterns::default();
-        let step = 1 << 17;
-        let mut at = 0;
-        for _ in 0..=TRUSTED {
-            assert_eq!(patterns.note(FILE, at), Pattern::Stride(None));
-            at += step;
-        }
-        for count in [2, 4, 8, 16, 32, 32] {
-            let ahead = Ahead { step, count };
-            assert_eq!(patterns.note(FILE, at), Pattern::Stride(Some(ahead)));
-            patterns.stored_ahead(FILE, at, ahead);
-            at += step * u64::from(count + 1);
-        }
-        // A read of stored pages: the kernel evicted them.
-        assert_eq!(patterns.note(FILE, at - 2 * step), Pattern::Random);
-        assert_eq!(patterns.note(FILE, at - step), Pattern::Random);
-        assert_eq!(patterns.note(FILE, at), Pattern::Stride(None));
-        // Steps that were not stored are read one by one.
-        for number in 1..10 {
-            assert!(matches!(patterns.note(FILE, at + number * step), Pattern::Stride(_)));
-        }
-    }
-
-    #[test]
-    fn reads_of_a_unit_are_counted() {
-        let patterns = Patterns::default();
-        for round in 0..3 {
-            for n in 1..10 {
-                assert_eq!(patterns.count_read(FILE, 1 << 20), n, "{round}");
-            }
-            patterns.forget_reads(FILE, 1 << 20);
-        }
-        assert_eq!(patterns.count_read(FILE, 2 << 20), 1, "another unit");
-        assert_eq!(patterns.count_read(Nid::new(71), 2 << 20), 1, "another file");
-        assert_eq!(patterns.count_read(FILE, 2 << 20), 2);
-    }
-
-    #[test]
-    fn old_reads_are_forgotten() {
-        let patterns = Patterns::default();
-        for n in 1..=8 {
-            assert_eq!(patterns.count_read(FILE, 0), n);
-        }
-        patterns.reads.fetch_add(PERIOD, Relaxed);
-        assert_eq!(patterns.count_read(FILE, 0), 5, "half of 8 are left");
-        patterns.reads.fetch_add(100 * PERIOD, Relaxed);
-        assert_eq!(patterns.count_read(FILE, 0), 1);
-    }
-
-    #[test]
-    fn evicted_pages_end_storing() {
-        let patterns = Patterns::default();
-        let random = |offset| matches!(patterns.note(FILE, offset), Pattern::Random);
-        // All is stored, and read again: each read adds to the score.
-        patterns.note(FILE, 0);
-        let mut rounds = 0;
-        while random(rounds % 64 * PART) {
-            patterns.stored(FILE, &(0..REGION));
-            rounds += 1;
-            assert!(rounds < 10_000);
-        }
-        assert!(rounds > 200, "{rounds}");
-        // No stored page is read any more.
-        let mut rounds = 0;
-        while !random(REGION + rounds % 256 * 4096) {
-            rounds += 1;
-            assert!(rounds < 10_000);
-        }
-    }
-
-    #[test]
-    fn offsets_of_all_sizes_do_no_harm() {
-        let patterns = Patterns::default();
-        for nid in [0, 1, u64::MAX] {
-            for offset in [0, 1, u64::MAX / 2, u64::MAX, 0, u64::MAX] {
-                patterns.note(Nid::new(nid), offset);
-                patterns.stored(Nid::new(nid), &(offset..u64::MAX));
-            }
-        }
     }
 }

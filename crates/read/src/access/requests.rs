@@ -7,18 +7,19 @@ use parking_lot::Mutex;
 
 use crate::access::table_entry;
 
-/// Entries of the table of files. With more files in use, they replace each other and are classified anew.
+/// Entries of the table of files. With more files in use, they replace each other and are
+/// classified anew.
 const FILES: usize = 64;
 /// Equal steps after which requests count as strided. Fewer happen by chance.
 const STEPS: u32 = 3;
 /// Steps of a stride at most that are prefetched: the device then serves that many reads at once.
 const MAX_PREFETCHED: u64 = 8;
-/// Steps for which prefetching goes on after a request that waited for the medium. The number grows each time that a
-/// request waits again, from the least to the most. Without waits, prefetching stops: its system calls cost as much as
-/// reading cached bytes.
+/// Steps for which prefetching goes on after a request that waited for the medium. The number grows
+/// each time that a request waits again, from the least to the most. Without waits, prefetching
+/// stops: its system calls cost as much as reading cached bytes.
 const PREFETCHING: RangeInclusive<u32> = 64..=1 << 15;
-/// Bytes that are read ahead of a sequential reader, from the least to the most. They double with each request; the most
-/// is half of the cache that keeps them.
+/// Bytes that are read ahead of a sequential reader, from the least to the most. They double with
+/// each request; the most is half of the cache that keeps them.
 const AHEAD: RangeInclusive<usize> = 8 << 10..=64 << 10;
 
 /// How a file is being read, as far as its last requests show.
@@ -42,7 +43,8 @@ pub(crate) enum Pattern {
     Random,
 }
 
-/// The last request on each file. Several files can share an entry, which can cause a wrong classification, but no wrong data.
+/// The last request on each file. Several files can share an entry, which can cause a wrong
+/// classification, but no wrong data.
 #[derive(Debug)]
 pub(crate) struct Patterns([Mutex<Track>; FILES]);
 

@@ -1,11 +1,13 @@
 //! Limits on the work that one image may cause, which follow from the bytes that it has.
 //!
-//! An image of a few kilobytes can describe exabytes: by holes, by blocks that many extents share, by inodes in a metabox
-//! that is a hole. Code that reads an image charges its work here, before or after doing it. Beyond the limit, or after
-//! the operation was cancelled, [`Budget::charge`] fails, which ends every loop.
+//! An image of a few kilobytes can describe exabytes: by holes, by blocks that many extents share,
+//! by inodes in a metabox that is a hole. Code that reads an image charges its work here, before or
+//! after doing it. Beyond the limit, or after the operation was cancelled, [`Budget::charge`]
+//! fails, which ends every loop.
 //!
-//! A command has one budget for all of its reads; each operation on the image may have a token that cancels it alone. A server has no total limit, but each [request](Budget::request) has a
-//! limit of its own.
+//! A command has one budget for all of its reads; each operation on the image may have a token that
+//! cancels it alone. A server has no total limit, but each [request](Budget::request) has a limit
+//! of its own.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,26 +15,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, LimitKind, Result};
 
-/// Work that any image may cause, in units of about 100 ns: three seconds. Sound images of less than a megabyte need less
-/// than a tenth of it.
+/// Work that any image may cause, in units of about 100 ns: three seconds. Sound images of less
+/// than a megabyte need less than a tenth of it.
 const BASE_WORK: u64 = 32 << 20;
-/// Work for each byte of the image. A sound image needs about 3 for an index of 2-byte records, its densest structure,
-/// and less for all other structures.
+/// Work for each byte of the image. A sound image needs about 3 for an index of 2-byte records, its
+/// densest structure, and less for all other structures.
 const WORK_PER_BYTE: u64 = 8;
 /// Names that any image may have. Commands keep up to 120 bytes in memory for each name.
 const BASE_NAMES: u64 = 512 << 10;
-/// Bytes of an image for each further name. A name and its inode take 44 bytes or more, and rarely less than 3 if both are
-/// compressed.
+/// Bytes of an image for each further name. A name and its inode take 44 bytes or more, and rarely
+/// less than 3 if both are compressed.
 const BYTES_PER_NAME: u64 = 2;
-/// Work that a thread takes from the shared budget at once: more takes make threads wait for the counter. Cancelling is checked
-/// at each take, about every 0.5 ms.
+/// Work that a thread takes from the shared budget at once: more takes make threads wait for the
+/// counter. Cancelling is checked at each take, about every 0.5 ms.
 const BATCH: u64 = 4096;
-/// Work that one request of a server may take: about half a second. A request beyond it fails. The largest requests of
-/// sound images, 2 MiB of pclusters of 512 bytes, need some 20,000.
+/// Work that one request of a server may take: about half a second. A request beyond it fails. The
+/// largest requests of sound images, 2 MiB of pclusters of 512 bytes, need some 20,000.
 const REQUEST: u64 = 4 << 20;
 
-/// Decoded or copied bytes for each unit of work: 100 ns for 64 bytes is what reading and decoding them take on a slow
-/// machine. So at most 2 GiB + 512 n bytes are decoded from an image of n bytes.
+/// Decoded or copied bytes for each unit of work: 100 ns for 64 bytes is what reading and decoding
+/// them take on a slow machine. So at most 2 GiB + 512 n bytes are decoded from an image of n
+/// bytes.
 const BYTES_PER_WORK: u64 = 64;
 
 thread_local! {

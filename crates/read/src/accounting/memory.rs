@@ -7,8 +7,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::stats::Counters;
 
-/// How long a thread that reaches the limit waits for others to release memory. Then it exceeds the limit: waiting longer
-/// could deadlock with a thread that waits for a cluster which this thread decodes.
+/// How long a thread that reaches the limit waits for others to release memory. Then it exceeds the
+/// limit: waiting longer could deadlock with a thread that waits for a cluster which this thread
+/// decodes.
 const MAX_WAIT: Duration = Duration::from_millis(10);
 
 /// The bytes that caches, buffers and pinned content hold.
@@ -79,8 +80,9 @@ impl Memory {
         taken.is_ok()
     }
 
-    /// Adds `len` bytes. At the limit, waits up to [`MAX_WAIT`] for other threads to release memory, unless `len` alone exceeds
-    /// the limit, or no other request is served that does not wait, too.
+    /// Adds `len` bytes. At the limit, waits up to [`MAX_WAIT`] for other threads to release
+    /// memory, unless `len` alone exceeds the limit, or no other request is served that does not
+    /// wait, too.
     pub(crate) fn take_or_wait(&self, len: usize, counters: &Counters) {
         if len > self.limit {
             return self.take(len);

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The least time between two reads of the PSI file. The kernel updates its averages every two seconds.
+/// The least time between two reads of the PSI file. The kernel updates its averages every two
+/// seconds.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Percent of the last ten seconds in which some task waited for memory, from which on memory counts as short.
+/// Percent of the last ten seconds in which some task waited for memory, from which on memory
+/// counts as short.
 const SHORT: f64 = 10.0;
 
 /// When memory counts as short. Then no data is cached, and buffers are freed at once.
@@ -30,7 +32,8 @@ pub enum LowMemory {
 #[derive(Debug)]
 pub(crate) struct Pressure {
     short: AtomicBool,
-    /// The kernel's PSI file, kept open because a sandboxed process can open no files, and when it was opened.
+    /// The kernel's PSI file, kept open because a sandboxed process can open no files, and when it
+    /// was opened.
     file: Option<(PressureFile, Instant)>,
     /// Milliseconds from then to the next read of the file.
     next: AtomicU64,
@@ -69,7 +72,8 @@ impl Pressure {
 pub struct PressureFile(Arc<File>);
 
 impl PressureFile {
-    /// Opens that of this process's cgroup (version 2), or of the system; `None` where the kernel has neither.
+    /// Opens that of this process's cgroup (version 2), or of the system; `None` where the kernel
+    /// has neither.
     #[must_use]
     pub fn open() -> Option<Self> {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -102,7 +106,8 @@ impl PressureFile {
     }
 }
 
-/// The share of the last ten seconds that some task waited for memory, in percent. Source: Linux's psi.rst.
+/// The share of the last ten seconds that some task waited for memory, in percent. Source: Linux's
+/// psi.rst.
 #[cfg(any(unix, test))]
 fn some_avg10(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;

@@ -9,7 +9,8 @@ use ferofs_format::units::to_u64;
 
 /// log2 of the bytes of a range.
 pub(crate) const RANGE_BITS: u32 = 16;
-/// Ranges that are counted, 64 GiB of content. Reads of further ranges are not counted, to bound the memory.
+/// Ranges that are counted, 64 GiB of content. Reads of further ranges are not counted, to bound
+/// the memory.
 const MAX_RANGES: usize = 1 << 20;
 
 /// Counts reads.

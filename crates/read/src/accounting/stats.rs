@@ -5,7 +5,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Shards of the counters. With more threads than shards, some share one, which is slower but correct.
+/// Shards of the counters. With more threads than shards, some share one, which is slower but
+/// correct.
 const SHARDS: usize = 8;
 
 /// Declares [`Counter`] and how many there are.
@@ -75,7 +76,8 @@ pub struct Io {
     pub bytes: u64,
 }
 
-/// Counters of an image's reads since it was opened. Fields keep their names and meanings; new ones may come.
+/// Counters of an image's reads since it was opened. Fields keep their names and meanings; new ones
+/// may come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -96,12 +98,13 @@ pub struct Stats {
     pub batches: Io,
     /// I/O that read ahead encoded blocks together with the wanted ones, for a sequential reader.
     pub ahead: Io,
-    /// Ranges that were announced to the source, for it to prefetch them: for a strided reader, and if the source has a high
-    /// latency, for a sequential one. Their reads are counted later.
+    /// Ranges that were announced to the source, for it to prefetch them: for a strided reader.
+    /// Their reads are counted later.
     pub hinted: Io,
     /// Bytes that were decoded.
     pub decoded_bytes: u64,
-    /// The part of these bytes that is of the packed inode, which has the fragments, and of the metabox.
+    /// The part of these bytes that is of the packed inode, which has the fragments, and of the
+    /// metabox.
     pub packed_decoded_bytes: u64,
     /// Bytes copied in memory: decoded bytes to the request, and encoded bytes out of its buffer.
     pub copied_bytes: u64,
@@ -115,7 +118,8 @@ pub struct Stats {
     pub direct: u64,
     /// Clusters decoded into a buffer, and copied from there.
     pub buffered: u64,
-    /// Clusters of any of these whose encoded bytes had been read into the request, but had to be moved first.
+    /// Clusters of any of these whose encoded bytes had been read into the request, but had to be
+    /// moved first.
     pub moved: u64,
     /// Clusters whose encoded bytes were all in the cache.
     pub encoded_hits: u64,

@@ -1,7 +1,7 @@
 //! Reads the encoded bytes of several clusters of a request with one call.
 //!
-//! The reader does so for small random requests whose clusters are adjacent, and, if the source prefers batches, for all requests that
-//! need more than one read.
+//! The reader does so for small random requests whose clusters are adjacent, and, if the source
+//! prefers batches, for all requests that need more than one read.
 
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
 
@@ -13,10 +13,11 @@ use crate::metadata::extent::{Extent, ExtentData, Location};
 use crate::metadata::map::FileMap;
 use ferofs_format::units::to_u64;
 
-/// Encoded bytes at most that are read with one call and then copied, of any source. To copy more takes longer than another
-/// call.
+/// Encoded bytes at most that are read with one call and then copied, of any source. To copy more
+/// takes longer than another call.
 const MAX_GATHERED: u64 = 64 << 10;
-/// Encoded bytes at most of a batch, which bounds its memory. A request for more takes several batches.
+/// Encoded bytes at most of a batch, which bounds its memory. A request for more takes several
+/// batches.
 const MAX_BATCH: u64 = 4 << 20;
 /// Extents at most of a batch, which bounds its records. A request for more takes several batches.
 const MAX_EXTENTS: usize = 4096;
@@ -24,8 +25,8 @@ const MAX_EXTENTS: usize = 4096;
 /// A range of a device.
 pub(super) type DeviceBytes = (DeviceId, BytePos, u64);
 
-/// The encoded bytes of the extents from `offset` to `end`, if there are several, side by side, and few enough bytes that
-/// one read and their copies cost less than a read of each.
+/// The encoded bytes of the extents from `offset` to `end`, if there are several, side by side, and
+/// few enough bytes that one read and their copies cost less than a read of each.
 pub(super) fn adjacent(
     map: &mut FileMap<'_>,
     offset: FileOffset,
@@ -95,7 +96,8 @@ pub(super) struct Wanted<'a> {
     pub offset: u64,
     /// The offset after the last one.
     pub stop: u64,
-    /// Whether the request ends before an encoded extent, other than its first one, that it wants in part.
+    /// Whether the request ends before an encoded extent, other than its first one, that it wants
+    /// in part.
     pub ends_at_clusters: bool,
     pub pinned: Option<&'a PinnedRanges>,
 }
@@ -117,7 +119,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Collects the ranges that hold the `wanted` bytes. Ends before an extent with an error, which is reported when it is read.
+    /// Collects the ranges that hold the `wanted` bytes. Ends before an extent with an error, which
+    /// is reported when it is read.
     pub(super) fn plan(request: &Request<'_>, map: &mut FileMap<'_>, wanted: &Wanted<'_>) -> Self {
         let (ranges, fragments, end) = (Vec::new(), Vec::new(), wanted.offset);
         let mut batch = Self { ranges, len: 0, extents: 0, are_whole: true, end, fragments };
@@ -179,7 +182,8 @@ impl Batch {
         true
     }
 
-    /// Offsets and lengths of the fragments in the packed inode, unless they are all that the request reads.
+    /// Offsets and lengths of the fragments in the packed inode, unless they are all that the
+    /// request reads.
     pub(super) fn fragments(&self) -> &[(u64, u64)] {
         if self.ranges.is_empty() && self.fragments.len() < 2 { &[] } else { &self.fragments }
     }

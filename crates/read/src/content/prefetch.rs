@@ -12,14 +12,14 @@ use crate::metadata::map::FileMap;
 use crate::volume::Volume;
 use ferofs_format::units::to_u64;
 
-/// Extents at most that are announced at a time, which bounds the work for an image with tiny ones. The rest is read without
-/// an announcement.
+/// Extents at most that are announced at a time, which bounds the work for an image with tiny ones.
+/// The rest is read without an announcement.
 const MAX_EXTENTS: usize = 1 << 14;
 /// Work of finding an extent, in the budget's units of 100 ns.
 const EXTENT_WORK: u64 = 2;
 
-/// Announces the clusters that a strided reader's request at `next` needs, and no others: unneeded bytes are read only after
-/// the stride's end.
+/// Announces the clusters that a strided reader's request at `next` needs, and no others: unneeded
+/// bytes are read only after the stride's end.
 pub(super) fn announce_step(request: &Request<'_>, map: &mut FileMap<'_>, next: u64, size: u64) {
     let end = next.saturating_add(to_u64(request.len)).min(size);
     let mut ranges = Ranges { volume: request.volume, last: None };
@@ -37,8 +37,8 @@ pub(super) fn announce_step(request: &Request<'_>, map: &mut FileMap<'_>, next: 
     ranges.announce();
 }
 
-/// Announces all bytes of the devices that a range of the file needs. Returns the offsets and lengths of its fragments in the
-/// packed inode.
+/// Announces all bytes of the devices that a range of the file needs. Returns the offsets and
+/// lengths of its fragments in the packed inode.
 pub(super) fn announce_range(
     request: &Request<'_>,
     map: &mut FileMap<'_>,

@@ -1,7 +1,7 @@
 //! Buffers that stay allocated between requests, up to a total size.
 //!
-//! A warm pool does not allocate: requests ask for a few sizes again and again. Buffers that the pool has no space for
-//! come from the heap, see [`super::scratch`].
+//! A warm pool does not allocate: requests ask for a few sizes again and again. Buffers that the
+//! pool has no space for come from the heap, see [`super::scratch`].
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,11 +10,10 @@ use parking_lot::Mutex;
 /// Bytes that buffer sizes are a multiple of, so that a buffer fits more than one request.
 pub(crate) const PAGE: usize = 4096;
 
-/// A buffer of up to this many times the wanted size is used rather than a new one: larger ones are left for requests
-/// that need them, as long as the pool has space for a new buffer.
+/// A buffer of up to this many times the wanted size is used rather than a new one: larger ones are
+/// left for requests that need them, as long as the pool has space for a new buffer.
 const MAX_SURPLUS: usize = 4;
 
-/// The pool.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     /// Bytes that all buffers may have together.

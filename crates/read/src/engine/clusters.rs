@@ -1,8 +1,12 @@
 //! A bounded cache of decoded clusters, each decoded by one thread at a time.
 //!
-//! The first thread that misses a cluster gets a [`Decoding`]; threads that want it meanwhile wait for the result instead
-//! of decoding the same bytes again (single-flight). The result need not go to the cache: see [`Decoding::is_wanted`].
-//! Buffers of evicted clusters are used again for new ones.
+//! The first thread that misses a cluster gets a [`Decoding`]; threads that want it meanwhile wait
+//! for the result instead of decoding the same bytes again (single-flight). The result need not go
+//! to the cache: see [`Decoding::is_wanted`]. Buffers of evicted clusters are used again for new
+//! ones.
+
+#[cfg(test)]
+mod tests;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,11 +18,12 @@ use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 use crate::metadata::extent::Location;
 
-/// Clusters whose first partial read is remembered although they were not kept. With more of them at once, a second read
-/// of the oldest counts as its first.
+/// Clusters whose first partial read is remembered although they were not kept. With more of them
+/// at once, a second read of the oldest counts as its first.
 const PARTIAL_READS: usize = 32;
 
-/// The cache. Its clusters stay within the budget, but without a memory limit one cluster may be larger.
+/// The cache. Its clusters stay within the budget, but without a memory limit one cluster may be
+/// larger.
 #[derive(Debug)]
 pub(crate) struct Clusters {
     state: Mutex<Slots>,
@@ -37,7 +42,8 @@ struct Slots {
     clock: u64,
     /// Bytes of all buffers, with those being decoded to.
     held: usize,
-    /// Clusters that were [read in part](Clusters::is_first_partial_read) lately, and the index of the next one.
+    /// Clusters that were [read in part](Clusters::is_first_partial_read) lately, and the index of
+    /// the next one.
     partial_reads: [Option<Location>; PARTIAL_READS],
     next_partial_read: usize,
 }
@@ -62,8 +68,8 @@ pub(crate) enum Found<'a> {
     Missing(Decoding<'a>),
 }
 
-/// A cluster that this thread decodes, for which others may wait. Dropped without [`Self::publish`], it lets one of them
-/// decode the cluster.
+/// A cluster that this thread decodes, for which others may wait. Dropped without
+/// [`Self::publish`], it lets one of them decode the cluster.
 pub(crate) struct Decoding<'a> {
     cache: &'a Clusters,
     at: Location,
@@ -82,7 +88,8 @@ impl Clusters {
         self.budget > 0 && (self.keeps_one || self.class(len) <= self.budget)
     }
 
-    /// Looks for the cluster at `at`, of which `len` bytes are used; waits for a thread that is decoding it.
+    /// Looks for the cluster at `at`, of which `len` bytes are used; waits for a thread that is
+    /// decoding it.
     pub(crate) fn find(&self, at: Location, len: usize, counters: &Counters) -> Found<'_> {
         let mut waited = false;
         let mut state = self.state.lock();
@@ -126,8 +133,8 @@ impl Clusters {
         state.slots.iter().any(|slot| slot.at == at && (slot.bytes.is_none() || slot.len >= len))
     }
 
-    /// Records a read of a part of the cluster at `at`; returns whether it is the first one lately, so that the rest need not
-    /// be kept.
+    /// Records a read of a part of the cluster at `at`; returns whether it is the first one lately,
+    /// so that the rest need not be kept.
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,
@@ -153,7 +160,8 @@ impl Clusters {
         }
     }
 
-    /// A buffer for `len` bytes: a new one, or from clusters that are evicted to stay within the budget.
+    /// A buffer for `len` bytes: a new one, or from clusters that are evicted to stay within the
+    /// budget.
     fn take_buffer(&self, len: usize) -> Arc<Vec<u8>> {
         let capacity = self.class(len);
         let mut state = self.state.lock();
@@ -236,7 +244,8 @@ impl Decoding<'_> {
                 self.cache.decoded.notify_all();
             }
         }
-        // Clusters that were decoded at the same time can exceed the budget. This one is the newest, and stays.
+        // Clusters that were decoded at the same time can exceed the budget. This one is the
+        // newest, and stays.
         while state.held > self.cache.budget {
             let Some(oldest) = state.oldest(0..=usize::MAX) else { break };
             if state.slots.get(oldest).is_none_or(|slot| slot.used == now) {
@@ -263,147 +272,5 @@ impl Drop for Decoding<'_> {
         if state.slots.swap_remove(number).waiting > 0 {
             self.cache.decoded.notify_all();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ferofs_format::{BytePos, DeviceId};
-
-    use super::*;
-
-    fn at(pos: u64) -> Location {
-        Location::Device(DeviceId::new(0), BytePos::new(pos))
-    }
-
-    fn cache(budget: usize) -> Clusters {
-        Clusters::new(budget, 4096, true, Arc::new(Memory::new(None)))
-    }
-
-    fn find(cache: &Clusters, pos: u64, len: usize) -> Found<'_> {
-        cache.find(at(pos), len, &Counters::default())
-    }
-
-    /// Whether the cluster had to be decoded.
-    fn decode(cache: &Clusters, pos: u64, len: usize) -> bool {
-        match find(cache, pos, len) {
-            Found::Missing(mut decoding) => {
-                decoding.buffer(len).fill(7);
-                decoding.publish(len);
-                true
-            }
-            Found::Decoded(_) => false,
-        }
-    }
-
-    #[test]
-    fn the_first_partial_read_is_remembered_for_a_while() {
-        let cache = cache(1 << 20);
-        assert!(cache.is_first_partial_read(at(1)) && !cache.is_first_partial_read(at(1)));
-        for pos in 2..=PARTIAL_READS as u64 {
-            assert!(cache.is_first_partial_read(at(pos)));
-        }
-        assert!(!cache.is_first_partial_read(at(1)), "as many as are remembered");
-        assert!(
-            cache.is_first_partial_read(at(0)) && cache.is_first_partial_read(at(1)),
-            "one more"
-        );
-    }
-
-    #[test]
-    fn recent_clusters_stay_within_the_budget() {
-        const BUDGET: usize = 10_000;
-        let cache = cache(BUDGET);
-        let held = || cache.memory.held();
-        assert!(decode(&cache, 0, 4000) && decode(&cache, 1, 4000));
-        assert!(!decode(&cache, 0, 4000), "still there");
-        assert!(decode(&cache, 2, 4000));
-        assert!(held() <= BUDGET);
-        assert!(!decode(&cache, 0, 4000) && decode(&cache, 1, 4000), "1 was the older");
-        assert!(decode(&cache, 3, 1 << 20) && held() == 1 << 20, "one stays, however large it is");
-        assert!(decode(&cache, 4, 10) && held() <= BUDGET);
-        cache.shrink();
-        assert!(!decode(&cache, 4, 10));
-    }
-
-    #[test]
-    fn clusters_that_are_decoded_at_the_same_time_stay_within_the_budget_afterwards() {
-        const BUDGET: usize = 10_000;
-        let cache = cache(BUDGET);
-        let mut decodings = Vec::new();
-        for pos in 0..5 {
-            let Found::Missing(mut decoding) = find(&cache, pos, 4000) else {
-                panic!("no thread has it yet")
-            };
-            decoding.buffer(4000).fill(7);
-            decodings.push(decoding);
-        }
-        assert!(cache.memory.held() > BUDGET, "five requests need their buffers");
-        for decoding in decodings {
-            decoding.publish(4000);
-        }
-        assert!(cache.memory.held() <= BUDGET);
-        assert!(!decode(&cache, 4, 4000) && !decode(&cache, 3, 4000), "the newest stay");
-    }
-
-    #[test]
-    fn one_decodes_and_the_others_wait() {
-        let cache = cache(100);
-        let Found::Missing(mut decoding) = find(&cache, 0, 10) else {
-            panic!("no thread has it yet")
-        };
-        assert!(!decoding.is_wanted());
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| matches!(find(&cache, 0, 10), Found::Decoded(_))))
-                .collect();
-            while !decoding.is_wanted() {
-                std::thread::yield_now();
-            }
-            decoding.buffer(10).fill(1);
-            decoding.publish(10);
-            assert!(others.into_iter().all(|other| other.join().unwrap()));
-        });
-    }
-
-    #[test]
-    fn a_panic_while_decoding_lets_a_waiting_thread_decode() {
-        let cache = cache(100);
-        std::thread::scope(|scope| {
-            let Found::Missing(mut decoding) = find(&cache, 0, 10) else {
-                panic!("no thread has it yet")
-            };
-            let others: Vec<_> = (0..4).map(|_| scope.spawn(|| decode(&cache, 0, 10))).collect();
-            let panicked = ferofs_threads::catch(|| {
-                decoding.buffer(10);
-                while !decoding.is_wanted() {
-                    std::thread::yield_now();
-                }
-                let _decoding = decoding;
-                panic!("a decoder's defect");
-            });
-            assert!(panicked.is_err());
-            let decoded = others.into_iter().map(|other| other.join().unwrap());
-            assert_eq!(decoded.filter(|decoded| *decoded).count(), 1, "one of them, for all");
-        });
-    }
-
-    #[test]
-    fn after_a_failure_another_thread_decodes() {
-        let cache = cache(100);
-        let Found::Missing(mut decoding) = find(&cache, 0, 10) else {
-            panic!("no thread has it yet")
-        };
-        decoding.buffer(10);
-        drop(decoding);
-        assert_eq!(cache.memory.held(), 0);
-        assert!(decode(&cache, 0, 10));
-    }
-
-    #[test]
-    fn a_shorter_prefix_is_not_enough() {
-        let cache = cache(1 << 20);
-        assert!(decode(&cache, 0, 10) && decode(&cache, 0, 20));
-        assert!(!decode(&cache, 0, 15));
     }
 }

@@ -1,8 +1,8 @@
-//! Code that compares ferofs with the EROFS paper (USENIX ATC 2019): the policies, and the page pool for policies other than
-//! [`Policy::Auto`]. Only the feature `comparison` compiles it.
+//! Code that compares ferofs with the EROFS paper (USENIX ATC 2019): the policies, and the page
+//! pool for policies other than [`Policy::Auto`]. Only the feature `comparison` compiles it.
 //!
-//! The engine asks [`Policy`] how to decode a cluster. It takes buffers from [`Pool`]: with another policy than the default one,
-//! they are those of [`vmap`], which has all `unsafe` code of this crate.
+//! The engine asks [`Policy`] how to decode a cluster. It takes buffers from [`Pool`]: with another
+//! policy than the default one, they are those of [`vmap`], which has the `unsafe` code.
 
 pub(crate) mod vmap;
 
@@ -13,23 +13,24 @@ use self::vmap::{MappedPages, PagePool, Pages};
 use super::buffer_pool::{BufferPool, PAGE, PooledBuffer};
 use super::strategy::Strategy;
 
-/// Bytes of the buffer of the paper's policies: four pages, as in the phones of its measurements. Longer ranges are decoded
-/// with another strategy.
+/// Bytes of the buffer of the paper's policies: four pages, as in the phones of its measurements.
+/// Longer ranges are decoded with another strategy.
 const BUFFER_SIZE: usize = 4 * PAGE;
 
 /// The rule that chooses the strategy for a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The fastest strategy according to measurements: in place; else directly; else into a buffer, or rolling if the buffer would
-    /// be large.
+    /// The fastest strategy according to measurements: in place; else directly; else into a buffer,
+    /// or rolling if the buffer would be large.
     #[default]
     Auto,
-    /// The EROFS paper's policy (USENIX ATC 2019, section 4): a buffer if at most a page is wanted; else in place; else rolling;
-    /// else vmap.
+    /// The EROFS paper's policy (USENIX ATC 2019, section 4): a buffer if at most a page is wanted;
+    /// else in place; else rolling; else vmap.
     Paper,
     /// The policy of the phones in the paper's measurements: a buffer below four pages, else vmap.
     Commercial,
-    /// Always this strategy; for clusters that it does not support as [`Policy::Auto`], but not in place.
+    /// Always this strategy; for clusters that it does not support as [`Policy::Auto`], but not in
+    /// place.
     Always(Strategy),
 }
 
@@ -43,8 +44,9 @@ impl Policy {
         }
     }
 
-    /// The strategy for the `len` bytes after the first `skip` bytes of a cluster that is not decoded in place. `max_buffered`: for
-    /// LZ4, which supports rolling, the bytes from the cluster's start up to which a buffer is faster.
+    /// The strategy for the `len` bytes after the first `skip` bytes of a cluster that is not
+    /// decoded in place. `max_buffered`: for LZ4, which supports rolling, the bytes from the
+    /// cluster's start up to which a buffer is faster.
     pub(crate) const fn choose(
         self,
         max_buffered: Option<usize>,

@@ -1,7 +1,9 @@
 //! Decodes the encoded bytes of a cluster to the range that a request wants of it.
 //!
-//! Decoding in place is not here: it needs the encoded bytes at the end of the request's own memory, see
-//! [`super::run`] and [`super::partial`].
+//! Decoding in place is not here: it needs the encoded bytes at the end of the request's own
+//! memory, see [`super::run`] and [`super::partial`].
+
+use std::io;
 
 use ferofs_codec::{DecodeError, Portion, decode_lz4_range};
 use ferofs_format::Algorithm;
@@ -10,11 +12,11 @@ use super::buffer_pool::PAGE;
 use super::request::{Request, not_built, undecodable};
 use super::strategy::Strategy;
 use crate::accounting::stats::Counter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::metadata::extent::Location;
 
-/// Bytes at most that LZ4 decodes to a buffer while memory is short: the size of the largest rolling window. Longer ranges are
-/// decoded through that window.
+/// Bytes at most that LZ4 decodes to a buffer while memory is short: the size of the largest
+/// rolling window. Longer ranges are decoded through that window.
 const MAX_BUFFERED_LOW_MEMORY: usize = 17 * PAGE;
 
 /// A cluster to decode.
@@ -89,8 +91,9 @@ impl Request<'_> {
         }
     }
 
-    /// Bytes at most that LZ4 decodes to a buffer: 32 times the pool and an eighth of the memory limit, unless memory is short. More go
-    /// through a window, which takes more than twice the time.
+    /// Bytes at most that LZ4 decodes to a buffer: 32 times the pool and an eighth of the memory
+    /// limit, unless memory is short. More go through a window, which takes more than twice the
+    /// time.
     fn max_buffered(&self) -> usize {
         let engine = self.engine;
         if engine.pressure.is_short() {
@@ -141,6 +144,7 @@ impl Request<'_> {
             scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
         decoded.map_err(|error| match error {
             DecodeError::NotBuilt { .. } => not_built(cluster.at, cluster.algorithm),
+            DecodeError::Memory => Error::io_unnamed("decode", io::ErrorKind::OutOfMemory),
             _ => undecodable(cluster.at),
         })
     }

@@ -4,6 +4,9 @@
 use super::comparison::Policy;
 use crate::accounting::pressure::LowMemory;
 
+/// Bytes that a thread may take while it decodes, besides the budgets: a cluster of 1 MiB, 12 MiB
+/// that it decodes to, and the decoder's state.
+pub const READER_MEMORY: u64 = 16 << 20;
 /// Bytes of metadata blocks that are cached where memory is always short.
 const LOW_METADATA: usize = 64 << 10;
 
@@ -13,17 +16,18 @@ const LOW_METADATA: usize = 64 << 10;
 pub struct EngineOptions {
     /// Bytes of buffers at most that stay allocated between requests. Default: 256 KiB.
     pub pool: usize,
-    /// Bytes of the cache of encoded blocks, for clusters that were wanted in part. Default: 128 KiB.
+    /// Bytes of the cache of encoded blocks, for clusters that were wanted in part. Default: 128
+    /// KiB.
     pub encoded_cache: usize,
-    /// Bytes of the cache of decoded clusters of which a sequential reader wants the rest next. One cluster may be larger.
-    /// Default: 256 KiB.
+    /// Bytes of the cache of decoded clusters of which a sequential reader wants the rest next. One
+    /// cluster may be larger. Default: 256 KiB.
     pub tail_cache: usize,
-    /// Bytes of the cache of decoded clusters of the packed inode, in images with fragments. One cluster may be larger.
-    /// Default: 16 MiB.
+    /// Bytes of the cache of decoded clusters of the packed inode, in images with fragments. One
+    /// cluster may be larger. Default: 16 MiB.
     pub packed_cache: usize,
-    /// Bytes for all memory of an open image: the pool, caches with that of metadata, buffers, pinned content. The budgets
-    /// above shrink to fit. Requests exceed it while they are served, each by what its cluster needs: up to the encoded and the
-    /// decoded cluster. Default: none.
+    /// Bytes for all memory of an open image: the pool, caches with that of metadata, buffers,
+    /// pinned content. The budgets above shrink to fit. Requests exceed it while they are served,
+    /// each by what its cluster needs: up to the encoded and the decoded cluster. Default: none.
     pub memory_limit: Option<usize>,
     /// When to read without caches. Default: never.
     pub low_memory: LowMemory,
@@ -51,8 +55,8 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// These options with budgets that, together with `metadata` bytes for metadata, fit the limit; and what then is
-    /// left for metadata.
+    /// These options with budgets that, together with `metadata` bytes for metadata, fit the limit;
+    /// and what then is left for metadata.
     #[must_use]
     pub(crate) fn fitted(&self, metadata: usize, has_fragments: bool) -> (Self, usize) {
         let mut fitted = self.clone();

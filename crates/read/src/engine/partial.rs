@@ -1,8 +1,9 @@
 //! Clusters of which a request wants a part, and clusters that cannot be part of a run.
 //!
-//! Their encoded bytes go through a bounded cache, because later requests often want the same clusters. For a sequential
-//! reader with small requests, one call also reads the following blocks. Clusters are decoded only as far as wanted; but
-//! to their end, and kept, if a sequential reader, other files or other threads want the rest.
+//! Their encoded bytes go through a bounded cache, because later requests often want the same
+//! clusters. For a sequential reader with small requests, one call also reads the following blocks.
+//! Clusters are decoded only as far as wanted; but to their end, and kept, if a sequential reader,
+//! other files or other threads want the rest.
 
 use ferofs_codec::{decode_lz4_in_place, lz4_in_place_margin};
 use ferofs_format::Algorithm;
@@ -33,7 +34,8 @@ impl Request<'_> {
         let len = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let end = skip.saturating_add(buf.len());
         let wanted = Wanted { skip, to_end: end == len };
-        // Reading an inline tail may start requests on other files: the thread could wait for its own decoding.
+        // Reading an inline tail may start requests on other files: the thread could wait for its
+        // own decoding.
         if buf.len() == len || matches!(at, Location::Metadata(_)) {
             self.charge_decoding(algorithm, encoded_len, len)?;
             let mut encoded = self.buffer(encoded_len);
@@ -48,11 +50,13 @@ impl Request<'_> {
                 Ok(())
             }
             Found::Missing(decoding) => {
-                // The next request starts after this one, so that a cluster read to its end is not wanted again.
+                // The next request starts after this one, so that a cluster read to its end is not
+                // wanted again.
                 let rest_follows =
                     self.is_sequential() && !wanted.to_end && !engine.pressure.is_short();
-                // A reader that follows the order of fragments starts at the start of a cluster. A first read in the middle is
-                // for a single file that shares data with another one, so the rest is decoded only at a second read.
+                // A reader that follows the order of fragments starts at the start of a cluster. A
+                // first read in the middle is for a single file that shares data with another one,
+                // so the rest is decoded only at a second read.
                 let is_single = self.shared && skip > len / 8 && cache.is_first_partial_read(at);
                 let kept = if is_single { len.min(end.saturating_add(len / 8)) } else { len };
                 if (self.shared || rest_follows) && cache.takes(kept) {
@@ -138,7 +142,8 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Gets the encoded bytes from the cache or with one read, which are then stored in the cache if `keep`.
+    /// Gets the encoded bytes from the cache or with one read, which are then stored in the cache
+    /// if `keep`.
     fn fetch(&self, cluster: &Cluster, encoded: &mut [u8], keep: bool) -> Result<()> {
         let block_size = self.volume.superblock.block_size;
         let cache = self.engine.encoded.as_ref().filter(|_| !self.engine.pressure.is_short());
@@ -196,7 +201,7 @@ impl Request<'_> {
     fn ahead(&self) -> usize {
         match self.pattern {
             // The source prefetches.
-            _ if self.volume.prefetch_distance > 0 => 0,
+            _ if self.volume.batches => 0,
             // The rest of the file has at most as many encoded bytes as decoded ones.
             Pattern::Sequential { ahead } if self.len < SMALL_REQUEST => ahead.min(self.left),
             _ => 0,

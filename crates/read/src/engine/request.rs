@@ -55,7 +55,8 @@ struct PlacedRange {
 }
 
 impl Request<'_> {
-    /// Encoded bytes without their padding. LZ4 data has none unless the image announces it: Linux decodes the zeroes to other bytes.
+    /// Encoded bytes without their padding. LZ4 data has none unless the image announces it: Linux
+    /// decodes the zeroes to other bytes.
     pub(crate) fn without_padding<'b>(
         &self,
         algorithm: Algorithm,
@@ -148,7 +149,8 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Reads encoded bytes of several ranges with one call; later reads of parts of one of them copy from memory.
+    /// Reads encoded bytes of several ranges with one call; later reads of parts of one of them
+    /// copy from memory.
     pub(crate) fn gather_batch(&mut self, ranges: &[(DeviceId, BytePos, usize)]) -> Result<()> {
         let Some(&first) = ranges.first() else { return Ok(()) };
         let total = ranges.iter().map(|(.., len)| len).sum();
@@ -170,7 +172,8 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Whether the first `used` bytes of the cluster at `at` can be decoded, or are decoded, without a read.
+    /// Whether the first `used` bytes of the cluster at `at` can be decoded, or are decoded,
+    /// without a read.
     pub(crate) fn has_cluster(&self, at: Location, encoded_len: u64, used: u64) -> bool {
         let engine = self.engine;
         let clusters = if self.shared { &engine.packed } else { &engine.tails };
@@ -201,8 +204,8 @@ impl<'a> Request<'a> {
         Self { shared: true, waited, gathered, ..*self }
     }
 
-    /// Counts the work of decoding `encoded_len` bytes into `len`. LZMA takes about 25 ns for an encoded byte, the others at most
-    /// a quarter of that.
+    /// Counts the work of decoding `encoded_len` bytes into `len`. LZMA takes about 25 ns for an
+    /// encoded byte, the others at most a quarter of that.
     pub(crate) fn charge_decoding(
         &self,
         algorithm: Algorithm,
@@ -218,7 +221,6 @@ impl<'a> Request<'a> {
         self.volume.budget.charge_bytes(to_u64(len))
     }
 
-    /// Borrows a buffer.
     pub(crate) fn buffer(&self, len: usize) -> Buffer<'a> {
         let engine = self.engine;
         engine.scratch.buffer(
@@ -245,8 +247,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether the encoded bytes end where the cluster ends, so that they must decode to exactly the extent. Without
-    /// LZ4_0PADDING (before Linux 5.4), unused bytes follow them.
+    /// Whether the encoded bytes end where the cluster ends, so that they must decode to exactly
+    /// the extent. Without LZ4_0PADDING (before Linux 5.4), unused bytes follow them.
     pub(crate) fn exact(&self, partial: bool) -> bool {
         !partial && self.volume.superblock.incompat.contains(Incompat::LZ4_0PADDING)
     }

@@ -1,9 +1,11 @@
-//! Runs: adjacent, wholly wanted extents, read with one call into the end of the range that they will fill.
+//! Runs: adjacent, wholly wanted extents, read with one call into the end of the range that they
+//! will fill.
 //!
-//! Each extent of a run is at least as long as its encoded bytes. So what is decoded never reaches the encoded bytes
-//! of a later extent: before extent `i + 1`, as much output remains as encoded bytes do, or more. A decoder's output
-//! must trail its input by a few bytes more: if the request also wants the bytes after the run, the encoded bytes end
-//! there. Else the last ones lack that margin, and are moved to a buffer first.
+//! Each extent of a run is at least as long as its encoded bytes. So what is decoded never reaches
+//! the encoded bytes of a later extent: before extent `i + 1`, as much output remains as encoded
+//! bytes do, or more. A decoder's output must trail its input by a few bytes more: if the request
+//! also wants the bytes after the run, the encoded bytes end there. Else the last ones lack that
+//! margin, and are moved to a buffer first.
 
 use ferofs_codec::{decode_lz4_in_place, lz4_in_place_margin};
 use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
@@ -16,16 +18,16 @@ use crate::metadata::extent::{Extent, ExtentData, Location};
 use crate::volume::Volume;
 use ferofs_format::units::to_u64;
 
-/// Extents of a run at most, which bounds the memory for their records. A longer sequence takes several runs.
+/// Extents of a run at most, which bounds the memory for their records. A longer sequence takes
+/// several runs.
 pub(crate) const MAX_EXTENTS: usize = 128;
-/// Encoded bytes at most of a cluster in a run with another algorithm than LZ4: it is moved to a buffer before decoding. A
-/// larger one is read on its own.
+/// Encoded bytes at most of a cluster in a run with another algorithm than LZ4: it is moved to a
+/// buffer before decoding. A larger one is read on its own.
 const MAX_MOVED: usize = 64 << 10;
 
 /// Bytes of the record of an extent in a run.
 pub(crate) const RUN_EXTENT_SIZE: usize = size_of::<Option<RunExtent>>();
 
-/// An extent in a run.
 #[derive(Clone, Copy, Debug)]
 struct RunExtent {
     len: u32,
@@ -52,7 +54,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The run that starts with `extent`, if the request of `wanted` bytes from `offset` on wants all of it.
+    /// The run that starts with `extent`, if the request of `wanted` bytes from `offset` on wants
+    /// all of it.
     pub(crate) fn start(
         volume: &Volume,
         extent: &Extent,
@@ -109,7 +112,6 @@ impl Run {
         self.encoded_len += to_usize(part.encoded_len);
     }
 
-    /// The end of the run in the file.
     pub(crate) fn end(&self) -> FileOffset {
         FileOffset::new(self.start.get().saturating_add(to_u64(self.decoded_len)))
     }

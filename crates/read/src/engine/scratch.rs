@@ -1,4 +1,5 @@
-//! Buffers and decoders that requests borrow while they decode. Buffers come from the pool, or else from the heap.
+//! Buffers and decoders that requests borrow while they decode. Buffers come from the pool, or else
+//! from the heap.
 
 use std::ops::{Deref, DerefMut};
 
@@ -12,8 +13,9 @@ use super::comparison::{Pool, PoolBuffer};
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 
-/// Bytes of idle heap buffers that are kept for later requests, at most; the largest ones, and an eighth of the memory limit. A new one costs as
-/// much for each byte as a quarter of decoding it: the kernel clears its pages, and then this process.
+/// Bytes of idle heap buffers that are kept for later requests, at most; the largest ones, and an
+/// eighth of the memory limit. A new one costs as much for each byte as a quarter of decoding it:
+/// the kernel clears its pages, and then this process.
 const SPARE: usize = 4 << 20;
 
 /// The sources of buffers and decoders.
@@ -79,7 +81,6 @@ impl Scratch {
         }
     }
 
-    /// Runs `work` with a decoder.
     pub(crate) fn with_decoder<T>(&self, work: impl FnOnce(&mut Decoder) -> T) -> T {
         let idle = self.decoders.lock().pop();
         let mut decoder = idle.unwrap_or_default();

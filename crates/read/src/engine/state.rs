@@ -10,7 +10,6 @@ use super::comparison::{Policy, Pool};
 use super::options::EngineOptions;
 use super::pinned::Pins;
 use super::scratch::Scratch;
-use crate::access::announcements::Announcements;
 use crate::access::requests::Patterns;
 use crate::accounting::memory::Memory;
 use crate::accounting::pressure::{Pressure, PressureFile};
@@ -19,8 +18,8 @@ use crate::accounting::stats::{Counter, Counters};
 use crate::error::Result;
 use crate::volume::block_cache::BlockCache;
 
-/// Bytes of the smallest buffers for decoded clusters of files, and of the packed inode. Most LZ4 clusters of one block fit,
-/// so that an evicted buffer fits the next cluster.
+/// Bytes of the smallest buffers for decoded clusters of files, and of the packed inode. Most LZ4
+/// clusters of one block fit, so that an evicted buffer fits the next cluster.
 const LEAST_TAIL: usize = 32 << 10;
 const LEAST_PACKED: usize = 4 << 10;
 
@@ -35,7 +34,6 @@ pub(crate) struct Engine {
     pub scratch: Scratch,
     pub pressure: Pressure,
     pub patterns: Patterns,
-    pub announcements: Announcements,
     /// Encoded blocks of clusters that were wanted in part; `None` if memory is always short.
     pub encoded: Option<BlockCache>,
     /// Decoded clusters of which a sequential reader wants the rest next.
@@ -47,8 +45,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// An engine with budgets that fit the memory limit, for an image with blocks of `block_size` bytes, whose LZ4 matches are
-    /// at most `max_distance` bytes back.
+    /// An engine with budgets that fit the memory limit, for an image with blocks of `block_size`
+    /// bytes, whose LZ4 matches are at most `max_distance` bytes back.
     pub(crate) fn new(
         options: &EngineOptions,
         block_size: usize,
@@ -73,7 +71,6 @@ impl Engine {
             scratch: Scratch::new(pool),
             pressure: Pressure::new(options.low_memory, pressure),
             patterns: Patterns::default(),
-            announcements: Announcements::default(),
             encoded: (encoded > 0)
                 .then(|| BlockCache::new(block_size, encoded, Arc::clone(&memory))),
             tails: clusters(options.tail_cache, LEAST_TAIL.min(options.tail_cache / 4)),
@@ -84,7 +81,8 @@ impl Engine {
         })
     }
 
-    /// Whether a whole LZ4 cluster of `_len` decoded bytes is decoded in place, if that is possible.
+    /// Whether a whole LZ4 cluster of `_len` decoded bytes is decoded in place, if that is
+    /// possible.
     #[cfg(not(feature = "comparison"))]
     pub(crate) const fn in_place(&self, _len: usize) -> bool {
         true

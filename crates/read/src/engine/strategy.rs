@@ -4,26 +4,28 @@
 #[allow(unreachable_pub, reason = "public with the feature `comparison`")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// The bytes before the wanted range go through a window of at most 17 pages; the range itself is decoded directly into the
-    /// request. Only for LZ4.
+    /// The bytes before the wanted range go through a window of at most 17 pages; the range itself
+    /// is decoded directly into the request. Only for LZ4.
     Rolling,
     /// Into a buffer, and copied from there.
     Buffer,
     /// Directly into the request, if the wanted range is at the cluster's start.
     Direct,
-    /// In the memory that also holds the encoded bytes, at its end. Only for whole LZ4 clusters, if the output cannot overwrite
-    /// input that is still needed.
+    /// In the memory that also holds the encoded bytes, at its end. Only for whole LZ4 clusters, if
+    /// the output cannot overwrite input that is still needed.
     #[cfg(feature = "comparison")]
     InPlace,
-    /// Into pages from anywhere in the pool that are mapped to adjacent addresses, and copied from there.
+    /// Into pages from anywhere in the pool that are mapped to adjacent addresses, and copied from
+    /// there.
     #[cfg(feature = "comparison")]
     Vmap,
 }
 
 impl Strategy {
-    /// The fastest strategy according to measurements for the bytes `skip..end` of a cluster: directly, else into a buffer, or
-    /// rolling if the buffer would be large. `max_buffered`: for LZ4, which supports rolling, the bytes from the cluster's start up
-    /// to which a buffer is faster.
+    /// The fastest strategy according to measurements for the bytes `skip..end` of a cluster:
+    /// directly, else into a buffer, or rolling if the buffer would be large. `max_buffered`: for
+    /// LZ4, which supports rolling, the bytes from the cluster's start up to which a buffer is
+    /// faster.
     pub(crate) const fn fastest(max_buffered: Option<usize>, skip: usize, end: usize) -> Self {
         match (skip, max_buffered) {
             (0, _) => Self::Direct,

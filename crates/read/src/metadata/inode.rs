@@ -29,7 +29,8 @@ pub(crate) fn read_inode(metadata: &dyn ReadMetadata, nid: Nid) -> Result<Inode>
     let read = || {
         let mut bytes = [0; inode::EXTENDED_SIZE];
         metadata.read_metadata(place, Structure::Inode, &mut bytes[..inode::COMPACT_SIZE])?;
-        // Bit 0 of the first byte tells the version; the longer form may not fit at the image's end.
+        // Bit 0 of the first byte tells the version; the longer form may not fit at the image's
+        // end.
         if bytes[0] & 1 != 0 {
             metadata.read_metadata(place, Structure::Inode, &mut bytes)?;
         }

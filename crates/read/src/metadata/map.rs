@@ -1,7 +1,7 @@
 //! The map of a file: which extent covers an offset. Source: FORMAT.md 2, 5, 6.
 //!
-//! Reads metadata alone. A [`FileMap`] keeps what the last look-up read, so that walking a file from
-//! extent to extent costs little.
+//! Reads metadata alone. A [`FileMap`] keeps what the last look-up read, so that walking a file
+//! from extent to extent costs little.
 
 mod index;
 mod records;
@@ -18,7 +18,8 @@ use crate::metadata::inode::Inode;
 use crate::volume::MetadataPlace;
 use ferofs_format::units::to_u64;
 
-/// Extents that a map remembers: a request looks at its extents several times, and small requests have few.
+/// Extents that a map remembers: a request looks at its extents several times, and small requests
+/// have few.
 const RECENT: usize = 4;
 
 /// A file's map, with the extents that were found last.
@@ -92,7 +93,8 @@ impl<'a> FileMap<'a> {
         }
     }
 
-    /// Fails unless a look-up from any offset in `extent`, which was found from its start, finds the same extent.
+    /// Fails unless a look-up from any offset in `extent`, which was found from its start, finds
+    /// the same extent.
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         match &mut self.layout {
             Layout::Index(map) => map.check_steps(extent),
@@ -166,8 +168,9 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Work of finding one extent and looking at it, in the budget's units of 100 ns. Reads of the index are charged beside it, but
-/// one read gives up to 16 records: an index in a hole of the image would cost nearly nothing.
+/// Work of finding one extent and looking at it, in the budget's units of 100 ns. Reads of the
+/// index are charged beside it, but one read gives up to 16 records: an index in a hole of the
+/// image would cost nearly nothing.
 const EXTENT_WORK: u64 = 2;
 
 /// Iterates over the extents of a file.

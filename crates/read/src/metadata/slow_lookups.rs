@@ -1,7 +1,8 @@
 //! Results of look-ups that took many steps, remembered for later look-ups nearby.
 //!
-//! An extent's head may be tens of thousands of records back, which are followed one by one; records without addresses
-//! need the sum of all lengths before them. Without this cache, each small request would repeat those steps.
+//! An extent's head may be tens of thousands of records back, which are followed one by one;
+//! records without addresses need the sum of all lengths before them. Without this cache, each
+//! small request would repeat those steps.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +12,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::extent::Extent;
 
-/// Steps of a look-up from which on its result is remembered. Sound indexes hardly ever need as many.
+/// Steps of a look-up from which on its result is remembered. Sound indexes hardly ever need as
+/// many.
 pub(crate) const MANY_STEPS: u32 = 64;
-/// Look-ups that are remembered, more than files are read at the same time. Then the oldest one is forgotten.
+/// Look-ups that are remembered, more than files are read at the same time. Then the oldest one is
+/// forgotten.
 const KEPT: usize = 64;
 
 /// Slow look-ups of one image.

@@ -60,7 +60,8 @@ fn shared_xattr(metadata: &dyn ReadMetadata, id: u32) -> Result<(MetadataPlace, 
     Ok((place, bytes))
 }
 
-/// Reads the `table` of long name prefixes; `read` fills a buffer from a position of the file or device that holds it.
+/// Reads the `table` of long name prefixes; `read` fills a buffer from a position of the file or
+/// device that holds it.
 pub(crate) fn read_prefixes(
     table: PrefixTable,
     read: impl Fn(BytePos, &mut [u8]) -> Result<()>,

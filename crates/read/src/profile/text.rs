@@ -1,7 +1,8 @@
 //! Access profiles: lists of file ranges with their number of reads.
 //!
-//! An image that was opened to record counts reads by file and range of 64 KiB. A profile names files by path, so that
-//! it fits other images of the same tree, and both a builder and [`Image::pin`] can use it.
+//! An image that was opened to record counts reads by file and range of 64 KiB. A profile names
+//! files by path, so that it fits other images of the same tree, and both a builder and
+//! [`Image::pin`] can use it.
 
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -26,8 +27,9 @@ pub struct HotRange {
 
 /// The ranges that are read, the most read first.
 ///
-/// As text: a line that names the form, then one line for each range, with the number of reads, its start, its length
-/// and the file's path, in which `\\` stands for a backslash and `\n` for a line's end.
+/// As text: a line that names the form, then one line for each range, with the number of reads, its
+/// start, its length and the file's path, in which `\\` stands for a backslash and `\n` for a
+/// line's end.
 ///
 /// ```
 /// use ferofs_read::Profile;

@@ -1,6 +1,6 @@
 //! Tests of the policies and strategies of the comparison with the EROFS paper.
 
-use ferofs_build::{self as build, Compression};
+use ferofs_write::{self as build, Compression};
 use proptest::prelude::*;
 use proptest::strategy::Strategy;
 
@@ -9,7 +9,6 @@ use crate::Strategy as Plan;
 use crate::{EngineOptions, FileOffset, LowMemory, Policy};
 use ferofs_format::units::to_u64;
 
-/// These options with any policy.
 pub(super) fn with_any_policy(
     options: impl Strategy<Value = EngineOptions>,
 ) -> impl Strategy<Value = EngineOptions> {

@@ -3,16 +3,17 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
-use ferofs_build::{
+use ferofs_codec::Params;
+use ferofs_write::{
     self as build, ChunkOptions, Compression, Fragments, IndexKind, MetadataCompression,
 };
-use ferofs_codec::Params;
 
 use super::content;
 use crate::{Algorithm, FileOffset, Image, Inode};
 use ferofs_format::units::to_u64;
 
-/// The source: files of different sizes and times, one of them before 1970, and two of more extents than a look-up goes through quickly.
+/// The source: files of different sizes and times, one of them before 1970, and two of more extents
+/// than a look-up goes through quickly.
 struct Source {
     dir: tempfile::TempDir,
     files: Vec<(&'static str, Vec<u8>, SystemTime)>,
@@ -165,7 +166,8 @@ fn a_block_count_at_another_place_is_refused() {
         Ok::<_, crate::Error>(())
     };
     check(bytes.clone()).unwrap();
-    // The first record is that of a head at the file's start; the next ones have the distances from and to heads.
+    // The first record is that of a head at the file's start; the next ones have the distances from
+    // and to heads.
     let near = usize::try_from(inode.place().pos.get()).unwrap();
     let field = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let records = (near..near + 256).step_by(8);

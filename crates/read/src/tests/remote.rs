@@ -1,4 +1,4 @@
-//! Sources with a high latency: what is read together, and what is announced.
+//! Sources with a high latency: what is read together.
 
 use std::io;
 use std::ops::Range;
@@ -9,32 +9,16 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{Access, Attempt, FetchedSource, ReadRange, Source};
 
-/// Bytes that a sequential reader shall have announced ahead of it.
-const DISTANCE: u64 = 4 << 20;
-
 /// An image that records its calls.
 struct Remote {
     bytes: Vec<u8>,
-    announced: Mutex<Vec<Range<u64>>>,
     /// The ranges of each call of `read_ranges`.
     batches: Mutex<Vec<usize>>,
 }
 
 impl Remote {
     fn new(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { bytes, announced: Mutex::default(), batches: Mutex::default() })
-    }
-
-    fn is_announced(&self, range: Range<u64>) -> bool {
-        let mut at = range.start;
-        let mut announced = self.announced.lock().clone();
-        announced.sort_by_key(|range| range.start);
-        for range in announced {
-            if range.contains(&at) {
-                at = range.end;
-            }
-        }
-        at >= range.end
+        Arc::new(Self { bytes, batches: Mutex::default() })
     }
 }
 
@@ -52,12 +36,8 @@ impl Source for Remote {
         self.bytes.read_ranges(ranges, access)
     }
 
-    fn prefetch_distance(&self) -> u64 {
-        DISTANCE
-    }
-
-    fn will_need(&self, pos: u64, len: u64) {
-        self.announced.lock().push(pos..pos + len);
+    fn prefers_batches(&self) -> bool {
+        true
     }
 }
 
@@ -68,64 +48,6 @@ fn long_content() -> Vec<u8> {
     let mut bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
     bytes.extend_from_within(..);
     bytes
-}
-
-fn built(content: &[u8], compression: Option<Compression>) -> Vec<u8> {
-    let dir = tempfile::tempdir().unwrap();
-    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
-    std::fs::create_dir(&source).unwrap();
-    std::fs::write(source.join("file"), content).unwrap();
-    let mut options = build::Options::new(source);
-    options.data.compression = compression;
-    build::build(&options, &image).unwrap();
-    std::fs::read(&image).unwrap()
-}
-
-#[test]
-fn sequential_reads_are_announced_4_mib_ahead() {
-    let content = long_content();
-    assert_eq!(content.len(), 64 << 20);
-    for compression in [None, Some(Compression::lz4(0).unwrap())] {
-        let remote = Remote::new(built(&content, compression));
-        let image = Image::open(Arc::clone(&remote)).unwrap();
-        let inode = image.resolve("file".as_ref(), true).unwrap();
-        let (mut buf, mut offset) = (vec![0; 128 << 10], 0);
-        for number in 0.. {
-            let len = image.read_at(&inode, FileOffset::new(offset), &mut buf).unwrap();
-            if len == 0 {
-                break;
-            }
-            assert!(buf[..len] == content[offset as usize..][..len]);
-            offset += len as u64;
-            // The distance grows with the first requests.
-            let ahead = if number < 4 { 128 << 10 } else { DISTANCE };
-            for range in image.data_ranges(&inode, FileOffset::new(offset), ahead).unwrap() {
-                assert!(
-                    remote.is_announced(range.start.get()..range.end()),
-                    "at {offset}: {range:?}"
-                );
-            }
-        }
-        assert_eq!(offset, content.len() as u64);
-        let announced = remote.announced.lock();
-        let bytes: u64 = announced.iter().map(|range| range.end - range.start).sum();
-        assert!(bytes <= remote.size() + (1 << 20), "nearly everything once: {bytes}");
-        assert!(announced.len() < 100, "in large ranges: {}", announced.len());
-        assert!(image.stats().hinted.bytes == bytes);
-    }
-}
-
-#[test]
-fn reads_at_random_announce_nothing() {
-    let content = content();
-    let remote = Remote::new(built(&content, Some(Compression::lz4(0).unwrap())));
-    let image = Image::open(Arc::clone(&remote)).unwrap();
-    let inode = image.resolve("file".as_ref(), true).unwrap();
-    for number in (1..50).rev() {
-        let offset = number * content.len() / 50;
-        image.read_at(&inode, FileOffset::new(to_u64(offset)), &mut [0; 4096]).unwrap();
-    }
-    assert!(remote.announced.lock().is_empty());
 }
 
 #[test]

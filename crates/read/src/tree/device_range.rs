@@ -1,7 +1,7 @@
 //! The bytes of a device that an extent uses.
 //!
-//! `check` searches them for overlaps, `inspect` shows the use of each block, `patch` finds unused slots, and a reader that
-//! fetches bytes itself asks for them.
+//! `check` searches them for overlaps, `inspect` shows the use of each block, `patch` finds unused
+//! slots, and a reader that fetches bytes itself asks for them.
 
 use std::ops::Range;
 
@@ -51,7 +51,8 @@ impl DeviceRange {
         Ok(Some(Self { device, start, len, algorithm }))
     }
 
-    /// The bytes that reads of `wanted` in the file need of `extent`: all of a cluster, a part of what is not encoded.
+    /// The bytes that reads of `wanted` in the file need of `extent`: all of a cluster, a part of
+    /// what is not encoded.
     fn of_part(image: &Image, extent: &Extent, wanted: Range<u64>) -> Result<Option<Self>> {
         let Some(range) = Self::of(image, extent)? else { return Ok(None) };
         if !matches!(extent.data, ExtentData::Stored { .. }) {
@@ -71,8 +72,9 @@ impl DeviceRange {
 }
 
 impl Image {
-    /// All ranges of devices that hold the data of `len` bytes of `inode` from `offset` on, without reading the data. Fragments are
-    /// found in the packed inode. With them, a caller that fetches bytes itself can fetch all data of a read at once.
+    /// All ranges of devices that hold the data of `len` bytes of `inode` from `offset` on, without
+    /// reading the data. Fragments are found in the packed inode. With them, a caller that fetches
+    /// bytes itself can fetch all data of a read at once.
     ///
     /// # Errors
     /// As [`Self::extents`] and [`DeviceRange::of`].

@@ -1,12 +1,13 @@
 //! Directories: listing, and looking up a name.
 
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use ferofs_format::dirent::{DirBlock, Side};
+use ferofs_format::dirent::{DirBlock, Dirent, Search};
 use ferofs_format::inode::FileType;
-use ferofs_format::{FileOffset, FormatError, Nid};
+use ferofs_format::{Fault, FileOffset, FormatError, Nid, Structure};
 
-use crate::error::{Error, OfInode, Result};
+use crate::error::{Corruption, Error, OfInode, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::tree::inode_ref::InodeRef;
@@ -15,7 +16,7 @@ use crate::tree::inode_ref::InodeRef;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirEntry {
-    /// The name, any bytes but NUL.
+    /// The name. It has no zero byte and no slash.
     pub name: Vec<u8>,
     /// Its inode.
     pub nid: Nid,
@@ -23,11 +24,19 @@ pub struct DirEntry {
     pub file_type: Option<FileType>,
 }
 
+impl From<Dirent<'_>> for DirEntry {
+    fn from(entry: Dirent<'_>) -> Self {
+        Self { name: entry.name.to_vec(), nid: entry.nid, file_type: entry.file_type }
+    }
+}
+
 impl Image {
     /// The entries of `dir` with `.` and `..`, in stored order.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`]; each item fails by itself when its block is damaged.
+    /// [`Error::NotADirectory`]; each item fails by itself when its block is damaged, or when its
+    /// name has a zero byte or a slash: programs would cut the name there, or take it for a path.
+    /// The entries after such a name follow.
     pub fn read_dir(&self, dir: impl InodeRef) -> Result<ReadDir<'_>> {
         // A directory counts as two names: commands keep more memory for it.
         self.budget().charge_names(2)?;
@@ -44,7 +53,15 @@ impl Image {
         if !dir.is_dir() {
             return Err(Error::NotADirectory(path.unwrap_or_else(|| nid_path(dir.nid))));
         }
-        Ok(ReadDir { image: self, dir, cookie, block: Vec::new(), loaded: None, damaged: 0 })
+        Ok(ReadDir {
+            image: self,
+            dir,
+            cookie,
+            block: Vec::new(),
+            loaded: None,
+            damaged: 0,
+            ordered: None,
+        })
     }
 
     /// The entry called `name` in `dir`, if there is one.
@@ -55,27 +72,25 @@ impl Image {
         if !dir.is_dir() {
             return Err(Error::NotADirectory(nid_path(dir.nid)));
         }
-        let block_size = self.superblock().block_size;
-        let (mut low, mut high) = (0, block_size.blocks_for(dir.size()));
+        let mut search = Search::new(name, 0..self.superblock().block_size.blocks_for(dir.size()));
+        // The last block whose first name is not greater.
+        let mut candidate = Vec::new();
         let mut bytes = Vec::new();
-        while low < high {
-            let middle = low.midpoint(high);
+        while let Some(middle) = search.middle() {
             self.read_dir_block(dir, middle, &mut bytes)?;
-            let found = DirBlock::parse(&bytes).and_then(|block| block.find(name));
-            match in_dir(found, dir)? {
-                Ok(entry) => {
-                    return Ok(Some(DirEntry {
-                        name: entry.name.to_vec(),
-                        nid: entry.nid,
-                        file_type: entry.file_type,
-                    }));
-                }
-                Err(Side::Before) => high = middle,
-                Err(Side::Within) => return Ok(None),
-                Err(Side::After) => low = middle.saturating_add(1),
+            let first = DirBlock::parse(&bytes).and_then(|block| block.get(0).transpose());
+            let Some(first) = in_dir(first, dir)? else { break };
+            match search.compare(middle, first.name) {
+                Ordering::Equal => return Ok(Some(first.into())),
+                Ordering::Less => {}
+                Ordering::Greater => std::mem::swap(&mut bytes, &mut candidate),
             }
         }
-        Ok(None)
+        if candidate.is_empty() {
+            return Ok(None);
+        }
+        let found = DirBlock::parse(&candidate).and_then(|block| block.find(name));
+        Ok(in_dir(found, dir)?.map(DirEntry::from))
     }
 
     /// Reads block `index` of `dir` into `bytes`; the last one is as short as the directory says.
@@ -130,6 +145,8 @@ pub struct ReadDir<'a> {
     block: Vec<u8>,
     loaded: Option<u64>,
     damaged: u32,
+    /// A block, and the result of [`Self::is_ordered`].
+    ordered: Option<(u64, bool)>,
 }
 
 impl ReadDir<'_> {
@@ -139,7 +156,39 @@ impl ReadDir<'_> {
         self.cookie
     }
 
-    fn step(&mut self) -> Result<Option<DirEntry>> {
+    /// Whether [`Image::lookup`] finds `entry`, the last one that this returned. In a damaged
+    /// directory, which has a name twice or names out of order, it can find another one or none.
+    #[must_use]
+    pub fn is_found(&mut self, entry: &DirEntry) -> bool {
+        let loaded = self.loaded.unwrap_or(u64::MAX);
+        let ordered = self.ordered.filter(|ordered| ordered.0 == loaded);
+        let ordered = ordered.unwrap_or_else(|| (loaded, self.is_ordered()));
+        self.ordered = Some(ordered);
+        ordered.1 || self.finds(entry)
+    }
+
+    fn finds(&self, entry: &DirEntry) -> bool {
+        self.image.lookup(&self.dir, &entry.name).is_ok_and(|found| found.as_ref() == Some(entry))
+    }
+
+    /// Whether lookups find all entries of the loaded block, without a lookup of each: its names
+    /// ascend, and lookups of the first and the last name end in this block, so those of the names
+    /// between them do as well.
+    fn is_ordered(&self) -> bool {
+        let block = DirBlock::parse(&self.block);
+        let entries =
+            block.and_then(|block| block.entries().collect::<std::result::Result<Vec<_>, _>>());
+        entries.is_ok_and(|entries| {
+            let mut ends = [entries.first(), entries.last()].into_iter().flatten();
+            let is_only = self.dir.size() <= self.image.superblock().block_size.bytes64();
+            entries.is_sorted_by(|before, entry| before.name < entry.name)
+                && (is_only || ends.all(|entry| self.finds(&(*entry).into())))
+        })
+    }
+
+    /// The next entry, or an error if its name is invalid. Other errors concern the rest of the
+    /// block.
+    fn step(&mut self) -> Result<Option<Result<DirEntry>>> {
         let blocks = self.image.superblock().block_size.blocks_for(self.dir.size());
         while self.cookie.block < blocks {
             if self.loaded != Some(self.cookie.block) {
@@ -148,14 +197,13 @@ impl ReadDir<'_> {
             }
             let block = in_dir(DirBlock::parse(&self.block), &self.dir)?;
             if let Some(entry) = block.get(self.cookie.entry.into()) {
-                let entry = in_dir(entry, &self.dir)?;
-                let entry = DirEntry {
-                    name: entry.name.to_vec(),
-                    nid: entry.nid,
-                    file_type: entry.file_type,
-                };
-                self.cookie.entry = self.cookie.entry.saturating_add(1);
+                let entry = DirEntry::from(in_dir(entry, &self.dir)?);
                 self.image.budget().charge_names(1)?;
+                self.cookie.entry = self.cookie.entry.saturating_add(1);
+                let is_valid = !entry.name.iter().any(|byte| matches!(byte, 0 | b'/'));
+                let invalid =
+                    || Corruption::new(Structure::Directory, Fault::Name).of(self.dir.nid).into();
+                let entry = is_valid.then_some(entry).ok_or_else(invalid);
                 return Ok(Some(entry));
             }
             self.cookie = self.cookie.next_block();
@@ -168,17 +216,17 @@ impl Iterator for ReadDir<'_> {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = self.step().of_inode(self.dir.nid).transpose();
-        if let Some(Err(_)) = item {
-            // The rest of a damaged block is unknown; the next block follows. After a block that cannot be read, the
-            // listing ends.
-            let ends_all = matches!(&item, Some(Err(error)) if error.ends_all());
-            let readable = self.loaded == Some(self.cookie.block) && !ends_all;
-            self.damaged = self.damaged.saturating_add(1);
-            let goes_on = readable && self.damaged < MAX_DAMAGED;
-            self.cookie = if goes_on { self.cookie.next_block() } else { DirCookie::END };
-        }
-        item
+        let error = match self.step().of_inode(self.dir.nid) {
+            Ok(item) => return item,
+            Err(error) => error,
+        };
+        // The rest of a damaged block is unknown; the next block follows. After a block that cannot
+        // be read, the listing ends.
+        let readable = self.loaded == Some(self.cookie.block) && !error.ends_all();
+        self.damaged = self.damaged.saturating_add(1);
+        let goes_on = readable && self.damaged < MAX_DAMAGED;
+        self.cookie = if goes_on { self.cookie.next_block() } else { DirCookie::END };
+        Some(Err(error))
     }
 }
 

@@ -12,7 +12,8 @@ use ferofs_format::units::to_u64;
 
 /// An open regular file. It has its own position, and keeps the image open.
 ///
-/// [`Read`] continues where the last read ended, [`Self::read_at`] reads from anywhere, in many threads at once.
+/// [`Read`] continues where the last read ended, [`Self::read_at`] reads from anywhere, in many
+/// threads at once.
 #[derive(Debug)]
 pub struct File {
     image: Image,
@@ -38,7 +39,8 @@ impl File {
         &self.image
     }
 
-    /// Reads from `offset` on into `buf`; returns how many bytes that gave, which are fewer than asked only at the file's end.
+    /// Reads from `offset` on into `buf`; returns how many bytes that gave, which are fewer than
+    /// asked only at the file's end.
     ///
     /// # Errors
     /// As [`Image::read_at`].
@@ -46,7 +48,8 @@ impl File {
         self.image.read_at(&self.inode, FileOffset::new(offset), buf)
     }
 
-    /// The first byte at or after `offset` that is not in a hole, as `SEEK_DATA` finds it; `None` if only a hole follows.
+    /// The first byte at or after `offset` that is not in a hole, as `SEEK_DATA` finds it; `None`
+    /// if only a hole follows.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the file's map is damaged.
@@ -54,8 +57,8 @@ impl File {
         self.find_extent(offset, false)
     }
 
-    /// The first byte at or after `offset` that is in a hole, as `SEEK_HOLE` finds it. The file's end counts as a hole. `None`
-    /// after the end.
+    /// The first byte at or after `offset` that is in a hole, as `SEEK_HOLE` finds it. The file's
+    /// end counts as a hole. `None` after the end.
     ///
     /// # Errors
     /// As [`Self::next_data`].
@@ -154,9 +157,9 @@ mod tests {
         let sparse = std::fs::File::create(source.join("sparse")).unwrap();
         sparse.set_len(3 << 20).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&sparse, &[7; 4096], 1 << 20).unwrap();
-        let mut options = ferofs_build::Options::new(source);
-        options.data.chunks = Some(ferofs_build::ChunkOptions::new(1 << 20));
-        ferofs_build::build(&options, &path).unwrap();
+        let mut options = ferofs_write::Options::new(source);
+        options.data.chunks = Some(ferofs_write::ChunkOptions::new(1 << 20));
+        ferofs_write::build(&options, &path).unwrap();
         let image = Image::open(std::fs::read(&path).unwrap()).unwrap();
         let file = image.open_file("sparse").unwrap();
         assert_eq!(

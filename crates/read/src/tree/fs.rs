@@ -56,7 +56,8 @@ impl Image {
         Ok(File::open(self.clone(), inode))
     }
 
-    /// The whole content of a regular file. Memory is allocated as the content is decoded, so a wrong size costs nothing.
+    /// The whole content of a regular file. Memory is allocated as the content is decoded, so a
+    /// wrong size costs nothing.
     ///
     /// # Errors
     /// As [`Self::open_file`] and [`Self::read_at`].
@@ -89,7 +90,8 @@ impl Image {
     pub fn xattrs(&self, of: impl InodeRef) -> Result<Vec<Xattr>> {
         let mut all = Vec::new();
         self.walk_xattrs(&of.find(self, true)?, |entry, _| {
-            // A prefix that this program does not know makes one name unreadable, but not the inode.
+            // A prefix that this program does not know makes one name unreadable, but not the
+            // inode.
             if let Some(name) = entry.full_name(self.xattr_prefixes()) {
                 all.push(Xattr { name, value: entry.value.to_vec() });
             }

@@ -9,11 +9,13 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 
-/// Names an inode of an image: a path from its root, a [`Nid`], or an [`Inode`]. The methods of [`Image`] take any of them.
+/// Names an inode of an image: a path from its root, a [`Nid`], or an [`Inode`]. The methods of
+/// [`Image`] take any of them.
 ///
 /// A path may begin with a slash or not.
 pub trait InodeRef {
-    /// The inode in `image`. If it is a path whose last component is a symbolic link, that one is followed if `follow` is true.
+    /// The inode in `image`. If it is a path whose last component is a symbolic link, that one is
+    /// followed if `follow` is true.
     ///
     /// # Errors
     /// As [`Image::resolve`] and [`Image::inode`].

@@ -9,12 +9,13 @@ use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::names::bytes_of;
 
-/// Symbolic links that one look-up follows, as in Linux. A path with more is an error, as the links may form a loop.
+/// Symbolic links that one look-up follows, as in Linux. A path with more is an error, as the links
+/// may form a loop.
 const MAX_LINKS: u32 = 40;
 
 impl Image {
-    /// Follows `path` from the root, through symbolic links. If its last component is a symbolic link, that one is followed only if
-    /// `follow` is true.
+    /// Follows `path` from the root, through symbolic links. If its last component is a symbolic
+    /// link, that one is followed only if `follow` is true.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::TooManyLinks`], [`Error::Corrupt`].

@@ -1,5 +1,5 @@
-//! Walks through an image's tree: [`Walk`] returns all names, [`DirectoryWalk`] the entries of the directories that the caller
-//! selects.
+//! Walks through an image's tree: [`Walk`] returns all names, [`DirectoryWalk`] the entries of the
+//! directories that the caller selects.
 
 mod directories;
 
@@ -36,6 +36,8 @@ pub struct Walk<'a> {
     /// `None` before the root was returned, and if it is no directory.
     directories: Option<DirectoryWalk<'a>>,
     started: bool,
+    /// The directory of the last error.
+    failed: DirId,
     /// The inodes so far that are not directories.
     files: HashSet<Nid>,
 }
@@ -44,7 +46,22 @@ impl<'a> Walk<'a> {
     /// Starts at the root.
     #[must_use]
     pub fn new(image: &'a Image) -> Self {
-        Self { image, directories: None, started: false, files: HashSet::new() }
+        Self {
+            image,
+            directories: None,
+            started: false,
+            failed: DirId::START,
+            files: HashSet::new(),
+        }
+    }
+
+    /// The path of the directory that the last error concerns.
+    #[must_use]
+    pub fn failed_path(&self) -> PathBuf {
+        self.directories
+            .as_ref()
+            .map(|directories| directories.path(self.failed))
+            .unwrap_or_default()
     }
 
     fn root(&mut self) -> WalkEntry {
@@ -89,7 +106,10 @@ impl Iterator for Walk<'_> {
                 Step::Entry(entry) => {
                     return Some(Ok(walked(self.image, directories, &mut self.files, &entry)));
                 }
-                Step::Failed(_, error) => return Some(Err(error)),
+                Step::Failed(dir, error) => {
+                    self.failed = dir;
+                    return Some(Err(error));
+                }
                 Step::Enter(_) | Step::Leave(_) => {}
             }
         }
@@ -113,7 +133,7 @@ mod tests {
             fs::write(path, "").unwrap();
         }
         fs::hard_link(source.join(files[0]), source.join("again")).unwrap();
-        ferofs_build::build(&ferofs_build::Options::new(source), &image).unwrap();
+        ferofs_write::build(&ferofs_write::Options::new(source), &image).unwrap();
         Image::open(fs::read(image).unwrap()).unwrap()
     }
 

@@ -1,8 +1,8 @@
-//! A bounded cache of blocks: of metadata, which is read in small pieces, and of encoded clusters, of which several
-//! requests want parts.
+//! A bounded cache of blocks: of metadata, which is read in small pieces, and of encoded clusters,
+//! of which several requests want parts.
 //!
-//! Each shard has a lock of its own, and evicts by second chance (CLOCK). Blocks are loaded without the lock, and
-//! buffers are reused, so that a warm cache does not allocate.
+//! Each shard has a lock of its own, and evicts by second chance (CLOCK). Blocks are loaded without
+//! the lock, and buffers are reused, so that a warm cache does not allocate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::accounting::memory::Memory;
 
-/// Shards at most: enough that threads seldom want the same lock. A cache of fewer blocks has fewer shards.
+/// Shards at most: enough that threads seldom want the same lock. A cache of fewer blocks has fewer
+/// shards.
 const SHARDS: usize = 16;
 
 /// Identifies a cached block: its device and its number there.

@@ -20,8 +20,8 @@ struct Device {
 pub(crate) struct Devices(Vec<Device>);
 
 impl Devices {
-    /// The primary device and the `extra` ones that the device table lists. Without `extra`, they are looked for behind
-    /// the image in the primary device, and may be missing if `may_miss`.
+    /// The primary device and the `extra` ones that the device table lists. Without `extra`, they
+    /// are looked for behind the image in the primary device, and may be missing if `may_miss`.
     pub(crate) fn new(
         primary: Box<dyn Source>,
         extra: Vec<Box<dyn Source>>,
@@ -76,11 +76,9 @@ impl Devices {
         self.0.iter().map(|device| device.source.stored()).fold(0, u64::saturating_add)
     }
 
-    /// Whether a source prefers batches, and the largest prefetch distance.
-    pub(crate) fn hints(&self) -> (bool, u64) {
-        let sources = || self.0.iter().map(|device| &device.source);
-        let distance = sources().map(|source| source.prefetch_distance()).max();
-        (sources().any(|source| source.prefers_batches()), distance.unwrap_or(0))
+    /// Whether a source prefers batches.
+    pub(crate) fn prefer_batches(&self) -> bool {
+        self.0.iter().any(|device| device.source.prefers_batches())
     }
 
     /// Whether both are the same files.
@@ -141,7 +139,8 @@ fn unified_range(slot: &DeviceSlot, sb: &Superblock) -> Option<std::ops::Range<u
     Some(start..start.checked_add(len)?)
 }
 
-/// The extra devices of an image that follow it in the same file, at the addresses of its device table.
+/// The extra devices of an image that follow it in the same file, at the addresses of its device
+/// table.
 fn behind_image(
     image: &Arc<dyn Source>,
     unified: &[Option<std::ops::Range<u64>>],

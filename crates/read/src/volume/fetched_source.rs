@@ -1,4 +1,5 @@
-//! The source whose bytes the caller fetches: for programs that must not block a thread, and for places without threads.
+//! The source whose bytes the caller fetches: for programs that must not block a thread, and for
+//! places without threads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,15 +10,17 @@ use parking_lot::Mutex;
 use super::source::{Access, ReadRange, Source};
 use crate::error::{Error, Result};
 
-/// Bytes that ranges to fetch are a multiple of, so that neighbouring structures come with one fetch.
+/// Bytes that ranges to fetch are a multiple of, so that neighbouring structures come with one
+/// fetch.
 const GRANULE: u64 = 4096;
 
 /// The bytes of an image that were fetched so far.
 ///
-/// Run a read with [`Self::attempt`]. If it returns [`Attempt::Missing`], fetch these ranges in any way, for example by an
-/// asynchronous HTTP client, pass the bytes to [`Self::insert`], and run the same read again. Each attempt gets further, and
-/// the last one returns the result. [`Image::data_ranges`](crate::Image::data_ranges) tells all data that a read needs, so that
-/// they can be fetched together.
+/// Run a read with [`Self::attempt`]. If it returns [`Attempt::Missing`], fetch these ranges in any
+/// way, for example by an asynchronous HTTP client, pass the bytes to [`Self::insert`], and run the
+/// same read again. Each attempt gets further, and the last one returns the result.
+/// [`Image::data_ranges`](crate::Image::data_ranges) tells all data that a read needs, so that they
+/// can be fetched together.
 #[derive(Debug)]
 pub struct FetchedSource {
     size: u64,

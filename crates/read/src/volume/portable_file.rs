@@ -1,4 +1,5 @@
-//! The source that is a file, with what every operating system has: on Linux there is [`super::file_source`].
+//! The source that is a file, with what every operating system has: on Linux there is
+//! [`super::file_source`].
 
 use std::fs::File;
 use std::io;
@@ -29,7 +30,8 @@ impl FileSource {
     /// Takes an open file.
     ///
     /// # Errors
-    /// `IsADirectory`, `InvalidInput` for others than regular files, and the errors of finding the size.
+    /// `IsADirectory`, `InvalidInput` for others than regular files, and the errors of finding the
+    /// size.
     pub fn new(file: File, start: u64) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {

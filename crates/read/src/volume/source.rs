@@ -1,4 +1,5 @@
-//! Sources of an image's bytes: memory, a reader, or anything else that reads at a position. Files: [`super::file_source`].
+//! Sources of an image's bytes: memory, a reader, or anything else that reads at a position. Files:
+//! [`super::file_source`].
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -33,7 +34,8 @@ pub trait Source: Send + Sync {
         self.size()
     }
 
-    /// The position of the next stored byte, at or after `pos`, if the source knows its holes; the size if only a hole follows.
+    /// The position of the next stored byte, at or after `pos`, if the source knows its holes; the
+    /// size if only a hole follows.
     fn next_stored(&self, pos: u64) -> u64 {
         pos
     }
@@ -52,8 +54,9 @@ pub trait Source: Send + Sync {
         self.read_exact_at(pos, buf)
     }
 
-    /// Fills the buffers of several ranges, in any order. A source for which each read waits, for example for a server, should
-    /// fetch them together. By default, reads them one after the other.
+    /// Fills the buffers of several ranges, in any order. A source for which each read waits, for
+    /// example for a server, should fetch them together. By default, reads them one after the
+    /// other.
     ///
     /// # Errors
     /// As [`Self::read_exact_at`]. After an error, the buffers have any content.
@@ -64,34 +67,29 @@ pub trait Source: Send + Sync {
         })
     }
 
-    /// Whether one call of [`Self::read_ranges`] is much faster than a read of each range. If so, the reader of an image reads all
-    /// ranges that it needs for a request with one call. They are then copied once more in memory, which costs more than it
-    /// saves for a local file. Default: if there is a [prefetch distance](Self::prefetch_distance). Must not change.
+    /// Whether one call of [`Self::read_ranges`] is much faster than a read of each range. If so,
+    /// the reader of an image reads all ranges that it needs for a request with one call. They are
+    /// then copied once more in memory, which costs more than it saves for a local file. Such a
+    /// source also reads ahead for sequential readers. Default: false. Must not change.
     fn prefers_batches(&self) -> bool {
-        self.prefetch_distance() > 0
+        false
     }
 
-    /// Bytes of a file's content, decoded, for which the reader of an image calls [`Self::will_need`] at least before a program that
-    /// reads the file from its start on gets there. For a source with a high latency: at least the bytes that a program reads
-    /// in twice that time. Smaller at the start of a file. Default: 0, as the system reads ahead in local files. Must not
-    /// change.
-    fn prefetch_distance(&self) -> u64 {
-        0
-    }
-
-    /// Fills `buf` if the bytes are in memory already. Returns false, with any bytes in `buf`, if the read would wait for
-    /// the medium, or the source does not know.
+    /// Fills `buf` if the bytes are in memory already. Returns false, with any bytes in `buf`, if
+    /// the read would wait for the medium, or the source does not know.
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
         let _ = (pos, buf);
         false
     }
 
-    /// Announces that `len` bytes from `pos` on will be read soon, so that the source can prefetch them. Does not wait.
+    /// Announces that `len` bytes from `pos` on will be read soon, so that the source can prefetch
+    /// them. Does not wait.
     fn will_need(&self, pos: u64, len: u64) {
         let _ = (pos, len);
     }
 
-    /// The identity of the file: its device, its inode, and the offset where the source starts. `None` if unknown.
+    /// The identity of the file: its device, its inode, and the offset where the source starts.
+    /// `None` if unknown.
     fn identity(&self) -> Option<(u64, u64, u64)> {
         None
     }
@@ -144,10 +142,6 @@ impl Source for Window {
         self.whole.prefers_batches()
     }
 
-    fn prefetch_distance(&self) -> u64 {
-        self.whole.prefetch_distance()
-    }
-
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
         self.start_of(pos, buf.len()).is_ok_and(|start| self.whole.read_if_cached(start, buf))
     }
@@ -196,10 +190,6 @@ macro_rules! source_of_pointer {
                 (**self).prefers_batches()
             }
 
-            fn prefetch_distance(&self) -> u64 {
-                (**self).prefetch_distance()
-            }
-
             fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
                 (**self).read_if_cached(pos, buf)
             }
@@ -217,7 +207,8 @@ macro_rules! source_of_pointer {
 
 source_of_pointer!(&T, Arc<T>, Box<T>);
 
-/// An image in memory. With the pointers above, an image can be opened from `&'static [u8]`, `Arc<[u8]>` and `Box<[u8]>`.
+/// An image in memory. With the pointers above, an image can be opened from `&'static [u8]`,
+/// `Arc<[u8]>` and `Box<[u8]>`.
 impl Source for [u8] {
     fn size(&self) -> u64 {
         u64::try_from(self.len()).unwrap_or(u64::MAX)
@@ -247,8 +238,9 @@ impl Source for Vec<u8> {
 
 /// An image in memory of another type, for example a memory map.
 ///
-/// A memory map of a file must not change while the image is open: Rust allows no change of borrowed bytes, and if the file
-/// becomes shorter, the system ends the process. For files that may change, `FileSource` is safe.
+/// A memory map of a file must not change while the image is open: Rust allows no change of
+/// borrowed bytes, and if the file becomes shorter, the system ends the process. For files that may
+/// change, `FileSource` is safe.
 #[derive(Clone, Debug)]
 pub struct BytesSource<T>(pub T);
 

@@ -1,4 +1,5 @@
-//! 16 blocks at a time by AVX-512: each register has one word of each block. Source of the algorithm: FIPS 180-4, section 6.2.
+//! 16 blocks at a time by AVX-512: each register has one word of each block. Source of the
+//! algorithm: FIPS 180-4, section 6.2.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
@@ -16,8 +17,8 @@ use super::{CHUNK, INITIAL, K};
 
 /// Blocks that are hashed at a time: a register has 16 words.
 pub(super) const LANES: usize = 16;
-/// The number of blocks from which on this is faster than SHA instructions, although lanes are empty: 16 lanes of 4 KiB take 14 us, two
-/// blocks by SHA instructions 3.2 us (Zen 5).
+/// The number of blocks from which on this is faster than SHA instructions, although lanes are
+/// empty: 16 lanes of 4 KiB take 14 us, two blocks by SHA instructions 3.2 us (Zen 5).
 pub(super) const PAYS: usize = 9;
 
 /// The bits of a function of three bits, for `_mm512_ternarylogic_epi32`: `a ^ b ^ c`.
@@ -27,7 +28,8 @@ const CHOOSE: i32 = 0xca;
 /// The value that two of `a`, `b` and `c` have.
 const MAJORITY: i32 = 0xe8;
 
-/// The digests of the blocks of `block_len` bytes, a multiple of [`CHUNK`], in `data`, which has 1 to 16 of them.
+/// The digests of the blocks of `block_len` bytes, a multiple of [`CHUNK`], in `data`, which has 1
+/// to 16 of them.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn hash(data: &[u8], block_len: usize) -> [[u8; 32]; LANES] {
     let (chunks, _) = data.as_chunks::<CHUNK>();
@@ -72,7 +74,8 @@ fn compress(state: &mut [__m512i; 8], mut words: [__m512i; 16]) {
     let before = *state;
     let (constants, _) = K.as_chunks::<16>();
     for (group, constants) in constants.iter().enumerate() {
-        // Repeated by a macro, because all words stay in registers only if their numbers are constants.
+        // Repeated by a macro, because all words stay in registers only if their numbers are
+        // constants.
         macro_rules! rounds {
             ($($round:literal)*) => {$(
                 round::<$round>(state, words[$round], constants[$round]);
@@ -88,7 +91,8 @@ fn compress(state: &mut [__m512i; 8], mut words: [__m512i; 16]) {
     }
 }
 
-/// One round. The variables a to h move by one place in each round; they are back in theirs after 8 rounds.
+/// One round. The variables a to h move by one place in each round; they are back in theirs after 8
+/// rounds.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn round<const ROUND: usize>(state: &mut [__m512i; 8], word: __m512i, constant: u32) {
@@ -133,7 +137,8 @@ fn xor(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<XOR>(a, b, c)
 }
 
-/// The big-endian words of 16 chunks: a register for each of their 16 words, from a register for each chunk.
+/// The big-endian words of 16 chunks: a register for each of their 16 words, from a register for
+/// each chunk.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn words(rows: [__m512i; 16]) -> [__m512i; 16] {
@@ -159,7 +164,8 @@ fn words(rows: [__m512i; 16]) -> [__m512i; 16] {
     }
     let (first, second) = (quarters!(0 1 2 3), quarters!(4 5 6 7));
     let (third, fourth) = (quarters!(8 9 10 11), quarters!(12 13 14 15));
-    // Words `n`, `n + 4`, `n + 8` and `n + 12`. 0x88 takes the even quarters of both arguments, 0xdd the odd ones.
+    // Words `n`, `n + 4`, `n + 8` and `n + 12`. 0x88 takes the even quarters of both arguments,
+    // 0xdd the odd ones.
     macro_rules! columns {
         ($number:literal) => {{
             let even = _mm512_shuffle_i32x4::<0x88>(first[$number], second[$number]);

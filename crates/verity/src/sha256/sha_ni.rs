@@ -1,5 +1,5 @@
-//! Two blocks in turn by the processor's SHA instructions. One message takes half of their speed, because each instruction waits for the
-//! one before.
+//! Two blocks in turn by the processor's SHA instructions. One message takes half of their speed,
+//! because each instruction waits for the one before.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
@@ -17,7 +17,8 @@ use super::{CHUNK, INITIAL, K};
 /// Blocks that are hashed in turn. Three are not faster: their state does not fit the registers.
 const LANES: usize = 2;
 
-/// The state of one block, in the order that the instructions take: words A, B, E, F, and C, D, G, H.
+/// The state of one block, in the order that the instructions take: words A, B, E, F, and C, D, G,
+/// H.
 #[derive(Clone, Copy)]
 struct State {
     abef: __m128i,
@@ -46,7 +47,8 @@ fn hash<const N: usize>(messages: [&[u8]; N]) -> [[u8; 32]; N] {
     for number in 0..len / CHUNK {
         compress(&mut states, chunks.map(|(whole, _)| &whole[number]));
     }
-    // The end of the message, a bit, zeroes, and the length in bits: in the last 8 bytes of one more chunk, or of two.
+    // The end of the message, a bit, zeroes, and the length in bits: in the last 8 bytes of one
+    // more chunk, or of two.
     let is_two = len % CHUNK + 1 + 8 > CHUNK;
     let end = if is_two { 2 * CHUNK } else { CHUNK };
     let padded = chunks.map(|(_, rest)| {

@@ -1,5 +1,8 @@
 //! Checks blocks of an image, and of its hash tree, against a root: [`BlockVerifier`].
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
@@ -15,9 +18,9 @@ use ferofs_format::units::{to_u64, to_usize};
 
 /// Checks bytes of an image or of its hash tree before they are used, wherever they come from.
 ///
-/// It reads the hash blocks that it needs from a source of the tree, checks them up to the root, and keeps at most 512 KiB of them.
-/// [`crate::VerifiedSource`] checks what it reads with it. A program that fetches an image from a server can check the bytes before it stores
-/// the bytes:
+/// It reads the hash blocks that it needs from a source of the tree, checks them up to the root,
+/// and keeps at most 512 KiB of them. [`crate::VerifiedSource`] checks what it reads with it. A
+/// program that fetches an image from a server can check the bytes before it stores the bytes:
 ///
 /// ```
 /// use ferofs_verity::{BlockVerifier, Error, Params, make_tree};
@@ -56,11 +59,12 @@ pub(super) enum TreeReads {
 }
 
 impl<T: Source> BlockVerifier<T> {
-    /// Checks blocks of an image of `data_blocks` blocks against the tree that starts at byte `tree_start` of `tree`, and whose root is
-    /// `root`. Nothing is read yet.
+    /// Checks blocks of an image of `data_blocks` blocks against the tree that starts at byte
+    /// `tree_start` of `tree`, and whose root is `root`. Nothing is read yet.
     ///
     /// # Errors
-    /// [`Error::Parameter`] for parameters out of range or a root of another length, [`Error::Short`] for a tree that is too short.
+    /// [`Error::Parameter`] for parameters out of range or a root of another length,
+    /// [`Error::Short`] for a tree that is too short.
     pub fn new(
         tree: T,
         tree_start: u64,
@@ -96,8 +100,9 @@ impl<T: Source> BlockVerifier<T> {
     /// Checks `bytes`, which are whole blocks of the image from block `first` on.
     ///
     /// # Errors
-    /// [`Error::Integrity`] names the first block of the image, or of the tree, that does not have its digest; [`Error::Io`] when the tree
-    /// cannot be read; [`Error::Parameter`] when `bytes` are not whole blocks of the image.
+    /// [`Error::Integrity`] names the first block of the image, or of the tree, that does not have
+    /// its digest; [`Error::Io`] when the tree cannot be read; [`Error::Parameter`] when `bytes`
+    /// are not whole blocks of the image.
     pub fn verify(&self, first: u64, bytes: &[u8]) -> Result<()> {
         self.verify_by(first, bytes, TreeReads::Wait)
     }
@@ -128,8 +133,8 @@ impl<T: Source> BlockVerifier<T> {
         Ok(())
     }
 
-    /// Checks one block together with its hash block, if that is not in the cache: two blocks are hashed in little more time than one. Returns
-    /// whether it did.
+    /// Checks one block together with its hash block, if that is not in the cache: two blocks are
+    /// hashed in little more time than one. Returns whether it did.
     fn verify_with_leaf(&self, number: u64, bytes: &[u8], reads: TreeReads) -> Result<bool> {
         let Some(leaves) = self.layout.levels().first() else { return Ok(false) };
         let (index, entry) = self.layout.parent(number);
@@ -153,9 +158,10 @@ impl<T: Source> BlockVerifier<T> {
         Ok(true)
     }
 
-    /// Checks `bytes`, which are whole blocks of the tree from its block `first` on, against the blocks above them. It takes blocks above from
-    /// `bytes` if they are among them, and else from the source of the tree, only at lower positions. So a source
-    /// of a tree can call this function for what it fetched, also while it answers a read of this function.
+    /// Checks `bytes`, which are whole blocks of the tree from its block `first` on, against the
+    /// blocks above them. It takes blocks above from `bytes` if they are among them, and else from
+    /// the source of the tree, only at lower positions. So a source of a tree can call this
+    /// function for what it fetched, also while it answers a read of this function.
     ///
     /// # Errors
     /// As [`Self::verify`].
@@ -176,7 +182,8 @@ impl<T: Source> BlockVerifier<T> {
             let (parent, entry) = self.layout.parent(index);
             let above = self.layout.levels().get(level + 1).map(|above| above.first + parent);
             let expected = match above.and_then(|above| above.checked_sub(first)) {
-                // It was checked by an earlier turn, because the levels are stored from the top to the bottom.
+                // It was checked by an earlier turn, because the levels are stored from the top to
+                // the bottom.
                 Some(number) => self.entry(&bytes[to_usize(number * size)..], entry),
                 None => self.expected(level + 1, index, TreeReads::Wait)?,
             };
@@ -187,8 +194,9 @@ impl<T: Source> BlockVerifier<T> {
         Ok(())
     }
 
-    /// The digests of `blocks` of the image, from checked blocks of the tree. With the same [`Params`], blocks of any images
-    /// with equal digests are equal. A digest has 65 bytes in memory, so ask for parts of large images.
+    /// The digests of `blocks` of the image, from checked blocks of the tree. With the same
+    /// [`Params`], blocks of any images with equal digests are equal. A digest has 65 bytes in
+    /// memory, so ask for parts of large images.
     ///
     /// # Errors
     /// As [`Self::verify`]; [`Error::Parameter`] when `blocks` has others than those of the image.
@@ -213,8 +221,9 @@ impl<T: Source> BlockVerifier<T> {
         Ok(digests)
     }
 
-    /// Reads the hash blocks that checks of these blocks need and that are not in memory, with one call, if the source of the tree prefers
-    /// that. Keeps those that are right; a check reads the others again, and names them.
+    /// Reads the hash blocks that checks of these blocks need and that are not in memory, with one
+    /// call, if the source of the tree prefers that. Keeps those that are right; a check reads the
+    /// others again, and names them.
     pub(crate) fn load(&self, ranges: impl Iterator<Item = Range<u64>>) -> Result<()> {
         if !self.tree.prefers_batches() {
             return Ok(());
@@ -250,7 +259,8 @@ impl<T: Source> BlockVerifier<T> {
         Ok(())
     }
 
-    /// Announces to the source of the tree, if it fetches what it reads, that these blocks will be checked.
+    /// Announces to the source of the tree, if it fetches what it reads, that these blocks will be
+    /// checked.
     pub(crate) fn will_need(&self, blocks: Range<u64>) {
         // A local tree is small enough for the system's own read-ahead.
         let level = self.layout.levels().first().filter(|_| self.tree.prefers_batches());
@@ -262,7 +272,6 @@ impl<T: Source> BlockVerifier<T> {
         }
     }
 
-    /// The position of a hash block.
     fn position(&self, hash_block: u64) -> u64 {
         // `new` checks that the tree's source has all hash blocks.
         self.tree_start.saturating_add(hash_block.saturating_mul(self.layout.hash_block_size()))
@@ -274,7 +283,8 @@ impl<T: Source> BlockVerifier<T> {
         leaf.saturating_add(1).saturating_mul(self.layout.per_block())
     }
 
-    /// Passes the digests of `blocks` to `use_digests`, one after the other. One hash block of the lowest level has them all.
+    /// Passes the digests of `blocks` to `use_digests`, one after the other. One hash block of the
+    /// lowest level has them all.
     fn with_digests<R>(
         &self,
         blocks: Range<u64>,
@@ -362,154 +372,4 @@ fn blocks_within(first: u64, bytes: &[u8], size: u64, all: u64) -> Result<Range<
     let end = end.filter(|end| len.is_multiple_of(size) && *end <= all);
     let problem = "are not whole blocks of the image or of its hash tree";
     end.map(|end| first..end).ok_or(Error::Parameter { parameter: "bytes to verify", problem })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, OnceLock};
-
-    use parking_lot::Mutex;
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::verify::test_images::{params, sealed};
-
-    /// `bytes` from block `start` on, at most `len` blocks of `size` bytes.
-    fn run(bytes: &[u8], start: u64, len: u64, size: u64) -> &[u8] {
-        let (start, len) = ((start * size) as usize, (len * size) as usize);
-        &bytes[start..bytes.len().min(start + len)]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn runs_of_image_and_tree_are_right_or_name_the_changed_block(
-            params in params(), blocks in 1..300_u64, start in any::<prop::sample::Index>(), len in 1..300_u64,
-            changed in any::<prop::sample::Index>(), bit in 0..8_u32,
-        ) {
-            let (image, tree, root) = sealed(blocks, &params);
-            let verifier = BlockVerifier::new(tree.as_slice(), 0, blocks, &params, root).unwrap();
-            let size = u64::from(params.data_block_size);
-            let first = start.index(blocks as usize) as u64;
-            let right = run(&image, first, len, size);
-            prop_assert!(verifier.verify(first, right).is_ok());
-            let mut wrong = right.to_vec();
-            let at = changed.index(wrong.len());
-            wrong[at] ^= 1 << bit;
-            let expected = first + at as u64 / size;
-            let error = verifier.verify(first, &wrong).unwrap_err();
-            let named = IntegrityError { is_hash: false, block: expected, position: expected * size };
-            prop_assert_eq!(error.to_string(), named.to_string());
-
-            if tree.is_empty() {
-                return Ok(());
-            }
-            let size = u64::from(params.hash_block_size);
-            let first = start.index(tree.len() / size as usize) as u64;
-            let right = run(&tree, first, len, size);
-            prop_assert!(verifier.verify_tree(first, right).is_ok());
-            let mut wrong = right.to_vec();
-            let at = changed.index(wrong.len());
-            wrong[at] ^= 1 << bit;
-            let expected = first + at as u64 / size;
-            let error = verifier.verify_tree(first, &wrong).unwrap_err();
-            let named = IntegrityError { is_hash: true, block: expected, position: expected * size };
-            prop_assert_eq!(error.to_string(), named.to_string());
-        }
-
-        #[test]
-        fn digests_are_those_of_the_blocks(params in params(), blocks in 1..300_u64, start in 0..300_u64, len in 0..300_u64) {
-            let (image, tree, root) = sealed(blocks, &params);
-            let verifier = BlockVerifier::new(tree, 0, blocks, &params, root).unwrap();
-            let range = start..start + len;
-            let digests = verifier.digests(range.clone());
-            if range.end > blocks {
-                let refused = matches!(digests, Err(Error::Parameter { .. }));
-                prop_assert!(refused);
-                return Ok(());
-            }
-            let size = params.data_block_size as usize;
-            let expected: Vec<Digest> = image.chunks(size).map(|block| params.hasher().hash(block)).collect();
-            prop_assert_eq!(digests.unwrap(), &expected[start as usize..range.end as usize]);
-        }
-    }
-
-    type Verifier = Arc<OnceLock<BlockVerifier<Arc<Fetched>>>>;
-
-    /// A tree that arrives in pieces of some blocks, each of which is verified before it is stored.
-    struct Fetched {
-        tree: Vec<u8>,
-        piece: usize,
-        stored: Mutex<Vec<Option<Vec<u8>>>>,
-        verifier: Verifier,
-    }
-
-    impl Source for Fetched {
-        fn size(&self) -> u64 {
-            self.tree.size()
-        }
-
-        fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-            let number = pos as usize / self.piece;
-            let stored = self.stored.lock().get(number).cloned().flatten();
-            let piece = match stored {
-                Some(piece) => piece,
-                None => {
-                    let piece = self.tree.chunks(self.piece).nth(number).unwrap().to_vec();
-                    let verifier = self.verifier.get().unwrap();
-                    let first = (number * self.piece) as u64 / verifier.layout().hash_block_size();
-                    verifier.verify_tree(first, &piece)?;
-                    self.stored.lock()[number] = Some(piece.clone());
-                    piece
-                }
-            };
-            buf.copy_from_slice(&piece[pos as usize % self.piece..][..buf.len()]);
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_tree_can_be_fetched_by_its_own_checks() {
-        let params = Params { data_block_size: 512, hash_block_size: 512, ..Params::default() };
-        let (image, tree, root) = sealed(3000, &params);
-        for (blocks, changed) in
-            [(1, None), (7, None), (1, Some(700)), (7, Some(0)), (7, Some(tree.len() - 1))]
-        {
-            let mut tree = tree.clone();
-            if let Some(at) = changed {
-                tree[at] ^= 1;
-            }
-            let verifier = Arc::<OnceLock<_>>::default();
-            let (piece, stored) = (512 * blocks, Mutex::new(vec![None; tree.len()]));
-            let fetched =
-                Arc::new(Fetched { tree, piece, stored, verifier: Arc::clone(&verifier) });
-            let set = verifier.set(BlockVerifier::new(fetched, 0, 3000, &params, root).unwrap());
-            assert!(set.is_ok());
-            let results = image
-                .chunks(512)
-                .enumerate()
-                .map(|(n, block)| verifier.get().unwrap().verify(n as u64, block));
-            let wrong: Vec<Error> = results.filter_map(Result::err).collect();
-            assert_eq!(wrong.is_empty(), changed.is_none());
-            assert!(
-                wrong.iter().all(|error| matches!(error, Error::Integrity(error) if error.is_hash))
-            );
-        }
-    }
-
-    #[test]
-    fn bytes_that_are_no_blocks_are_refused() {
-        let params = Params::default();
-        let (image, tree, root) = sealed(200, &params);
-        let verifier = BlockVerifier::new(tree.as_slice(), 0, 200, &params, root).unwrap();
-        let refused =
-            |result| matches!(result, Err(Error::Parameter { parameter: "bytes to verify", .. }));
-        assert!(refused(verifier.verify(0, &image[..5000])));
-        assert!(refused(verifier.verify(199, &image[..8192])));
-        assert!(refused(verifier.verify(u64::MAX, &image[..4096])));
-        assert!(refused(verifier.verify_tree(0, &tree[..100])));
-        assert!(refused(verifier.verify_tree(3, &tree[..4096])));
-        assert!(verifier.verify(200, &[]).is_ok() && verifier.verify_tree(3, &[]).is_ok());
-    }
 }

@@ -1,15 +1,17 @@
-//! Checked hash blocks in memory: a bounded cache. A block has one set of places where it can be; of these, the place that was not used for
-//! the longest time is taken. Places are allocated once and used again, so that the memory of a long mount does not grow by
-//! fragmentation. Each set has a lock of its own.
+//! Checked hash blocks in memory: a bounded cache. A block has one set of places where it can be;
+//! of these, the place that was not used for the longest time is taken. Places are allocated once
+//! and used again, so that the memory of a long mount does not grow by fragmentation. Each set has
+//! a lock of its own.
 
 use parking_lot::{Mutex, MutexGuard};
 
 use ferofs_format::units::to_u64;
 
-/// Bytes of hash blocks that are kept: they cover 64 MiB of an image with the usual sizes. With more, a mount would need more than
-/// the 1 MiB that docs/SEALING.md promises.
+/// Bytes of hash blocks that are kept: they cover 64 MiB of an image with the usual sizes. With
+/// more, a mount would need more than the 1 MiB that docs/SEALING.md promises.
 const LIMIT: usize = 512 << 10;
-/// Places of a set: one for a hash block of each level, of which images up to 1 TiB have four, so that they do not replace each other.
+/// Places of a set: one for a hash block of each level, of which images up to 1 TiB have four, so
+/// that they do not replace each other.
 const PLACES: usize = 4;
 
 /// Checked hash blocks, by number.
@@ -42,8 +44,8 @@ impl HashCache {
         Self { sets: (0..sets).map(|_| Mutex::default()).collect() }
     }
 
-    /// Passes the bytes of block `number` to `use_bytes`, or returns `use_bytes` if they are not here. Other threads wait for it if they need a
-    /// block of the same set.
+    /// Passes the bytes of block `number` to `use_bytes`, or returns `use_bytes` if they are not
+    /// here. Other threads wait for it if they need a block of the same set.
     pub(crate) fn with<R, F: FnOnce(&[u8]) -> R>(&self, number: u64, use_bytes: F) -> Result<R, F> {
         let Some(mut set) = self.set(number) else { return Err(use_bytes) };
         set.uses = set.uses.saturating_add(1);

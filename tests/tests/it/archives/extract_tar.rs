@@ -1,5 +1,5 @@
-//! `ferofs extract --tar`: GNU tar extracts the archive to the same tree. `ferofs extract --metadata`: the files with
-//! metadata.
+//! `ferofs extract --tar`: GNU tar extracts the archive to the same tree. `ferofs extract
+//! --metadata`: the files with metadata.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,9 +8,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::{Run, compare, ferofs, need, tree};
+use ferofs_tests::{Content, Rng, compare, ferofs, need, run, tree};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, same};
 
@@ -18,7 +16,7 @@ use crate::common::fixture::{COMPRESSIONS, Fixture, same};
 fn untar(archive: &Path, target: &Path) {
     fs::create_dir(target).unwrap();
     let options = ["--warning=no-timestamp", "--xattrs", "--xattrs-include=*", "--acls", "-xpf"];
-    let outcome = Run::new("tar").arg("-C").arg(target).args(options).arg(archive).run().success();
+    let outcome = run!("tar -C", target).args(options).arg(archive).success();
     assert_eq!(outcome.stderr, "");
 }
 
@@ -43,20 +41,19 @@ fn remove_sockets(dir: &Path) {
 
 #[test]
 fn gnu_tar_extracts_the_same_tree() {
-    require!(need::tool("tar", "archives of images").is_some());
+    require!(need::tool("tar").is_some());
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::default() });
     remove_sockets(&fixture.source());
     for compression in COMPRESSIONS {
         let image = fixture.build(compression, ["--compress", compression]);
         let archive = fixture.path("archive");
-        ferofs().arg("extract").arg("--tar").args([&archive, &image]).run().success();
+        ferofs!("extract --tar", &archive, &image).success();
         let target = fixture.path("unpacked");
         untar(&archive, &target);
         fixture.assert_same_as_source(&target);
         fs::remove_dir_all(target).unwrap();
 
-        let piped =
-            ferofs().args(["extract", "--tar", "-", "--workers", "1"]).arg(&image).run().success();
+        let piped = ferofs!("extract --tar - --workers 1", &image).success();
         assert!(
             piped.stdout == fs::read(&archive).unwrap(),
             "{compression}: the same bytes each time"
@@ -73,15 +70,15 @@ fn an_archive_has_no_sockets_and_no_links_to_them() {
     fs::hard_link(&socket, fixture.source().join("again")).unwrap();
     let image = fixture.build("image", ["--compress", "none"]);
     let archive = fixture.path("archive");
-    let outcome = ferofs().arg("extract").arg("--tar").args([&archive, &image]).run().success();
+    let outcome = ferofs!("extract --tar", &archive, &image).success();
     assert_eq!(outcome.stderr.lines().count(), 2, "{}", outcome.stderr);
     // An archive with a hard link to a missing member could not be extracted or built.
-    ferofs().arg("build").args([&archive, &fixture.path("again")]).run().success();
+    ferofs!("build", &archive, fixture.path("again")).success();
 }
 
 #[test]
 fn large_ids_long_names_and_holes_are_archived() {
-    require!(need::root("foreign owners") && need::tool("tar", "archives of images").is_some());
+    require!(need::root() && need::tool("tar").is_some());
     let fixture = Fixture::empty();
     let file = fs::File::create(fixture.source().join("sparse")).unwrap();
     // The comparison reads the whole file, so it is small in a quick run.
@@ -99,7 +96,7 @@ fn large_ids_long_names_and_holes_are_archived() {
     std::os::unix::fs::chown(long.join("linked"), Some(4_000_000_000), Some(3_000_000)).unwrap();
     let image = fixture.build("image", ["-b", "4096"]);
     let (archive, target) = (fixture.path("archive"), fixture.path("unpacked"));
-    ferofs().arg("extract").arg("--tar").args([&archive, &image]).run().success();
+    ferofs!("extract --tar", &archive, &image).success();
     assert!(fs::metadata(&archive).unwrap().len() < 1 << 20, "holes are not written");
     untar(&archive, &target);
     assert_eq!(fs::metadata(target.join("hole")).unwrap().blocks(), 0);
@@ -111,15 +108,14 @@ fn large_ids_long_names_and_holes_are_archived() {
 
 #[test]
 fn a_part_of_an_image_can_be_archived() {
-    let Some(tar) = need::tool("tar", "archives of images") else { return };
+    let Some(tar) = need::tool("tar") else { return };
     let fixture = Fixture::empty();
     fs::create_dir_all(fixture.source().join("dir/below")).unwrap();
-    fs::write(fixture.source().join("dir/below/file"), "content").unwrap();
-    fs::write(fixture.source().join("dir/other"), "other").unwrap();
+    fixture.write("dir/below/file", "content");
+    fixture.write("dir/other", "other");
     let image = fixture.build("image", ["-T0"]);
     let listed = |options: &[&str]| {
-        let archive =
-            ferofs().args(["extract", "--tar=-"]).args(options).arg(&image).run().success().stdout;
+        let archive = ferofs!("extract --tar=-").args(options).arg(&image).success().stdout;
         let mut list = Command::new(&tar)
             .args(["-tf", "-"])
             .stdin(Stdio::piped())
@@ -132,29 +128,22 @@ fn a_part_of_an_image_can_be_archived() {
     assert_eq!(listed(&["--path=dir/below"]), "./\nfile\n");
     assert_eq!(listed(&["--path=dir/below/file"]), "file\n");
     assert_eq!(listed(&["--include=file"]), "./\ndir/\ndir/below/\ndir/below/file\n");
-    let both = ferofs().args(["extract", "--tar=-"]).arg(&image).arg(fixture.path("dir")).run();
+    let both = ferofs!("extract --tar=-", &image, fixture.path("dir")).run();
     assert_eq!(both.code, 2, "an archive or a directory");
-    let named = ferofs()
-        .args(["extract", "--tar"])
-        .args([&fixture.path("x.tar.gz"), &image])
-        .run()
-        .success();
-    assert!(
-        named.stderr.contains("x.tar.gz: the archive is not compressed; --tar -"),
-        "{}",
-        named.stderr
-    );
-    assert_eq!(ferofs().args(["extract", "--tar=/dev/full"]).arg(&image).run().code, 1);
+    ferofs!("extract --tar", fixture.path("x.tar.gz"), &image)
+        .success()
+        .says("x.tar.gz: the archive is not compressed; --tar -");
+    assert_eq!(ferofs!("extract --tar=/dev/full", &image).run().code, 1);
 }
 
 #[test]
 fn metadata_files_have_owners_modes_and_labels() {
-    require!(need::root("owners and labels"));
+    require!(need::root());
     let fixture = Fixture::empty();
     let tool = fixture.source().join("bin/tool[1].sh");
     fs::create_dir(fixture.source().join("bin")).unwrap();
     fs::write(&tool, "tool").unwrap();
-    fs::write(fixture.source().join("plain"), "").unwrap();
+    fixture.write("plain", "");
     std::os::unix::fs::chown(&tool, Some(0), Some(2000)).unwrap();
     fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o750)).unwrap();
     let set = |name: &str, value: &[u8]| {
@@ -170,7 +159,7 @@ fn metadata_files_have_owners_modes_and_labels() {
         .map(|name| fixture.path(name))
         .collect();
     let options = files.iter().flat_map(|file| [OsStr::new("--metadata"), file.as_os_str()]);
-    ferofs().arg("extract").args(options).arg("--mount-point=/system").arg(&image).run().success();
+    ferofs!("extract").args(options).arg("--mount-point=/system").arg(&image).success();
 
     let read = |n: usize| fs::read_to_string(&files[n]).unwrap();
     let mode = fs::metadata(fixture.source()).unwrap().mode() & 0o7777;
@@ -192,11 +181,11 @@ fn metadata_files_have_owners_modes_and_labels() {
     let current = fixture.directory("current");
     let to_stdout =
         ferofs().dir(&current).args(["extract", "--metadata", "-"]).arg(&image).arg(".").run();
-    assert_eq!(String::from_utf8(to_stdout.success().stdout).unwrap(), json);
+    assert_eq!(to_stdout.success().text(), json);
     assert!(!current.join("-").exists());
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    let mut command = ferofs().args(["extract", "--metadata=-"]).arg(&image).command();
+    let mut command = ferofs!("extract --metadata=-", &image).command();
     assert_eq!(command.stdout(full).status().unwrap().code(), Some(2));
-    let page = ferofs().dir(&current).args(["inspect", "--html", "-"]).arg(&image).run().success();
+    let page = ferofs().dir(&current).args(["inspect", "--html", "-"]).arg(&image).success();
     assert!(page.stdout.starts_with(b"<!DOCTYPE html>") && !current.join("-").exists());
 }

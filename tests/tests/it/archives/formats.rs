@@ -1,14 +1,11 @@
 //! Builds from tar archives: every format of tar gives the same tree as the directory.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use ferofs_tests::compare::{self, Field, compare};
-use ferofs_tests::run::ferofs_path;
 use ferofs_tests::tar::{self, Header};
-use ferofs_tests::{Mount, ferofs, need, tree};
+use ferofs_tests::{Mount, Run, ferofs, need, run, tree};
 
 use crate::common::fixture::{Fixture, same};
 
@@ -19,35 +16,26 @@ const FIXED: [&str; 4] = ["-T", TIME, "-U", UUID];
 /// An archive of the source, made by GNU tar.
 #[track_caller]
 fn archive(fixture: &Fixture, name: &str, options: &[&str]) -> PathBuf {
-    let path = fixture.path(name);
-    let made = Command::new("tar")
-        .arg("--create")
-        .args(options)
-        .args(["--sort=name", "--warning=no-file-ignored", "--directory"])
-        .arg(fixture.source())
-        .arg("--file")
-        .args([&path, Path::new(".")])
-        .env("LC_ALL", "C.UTF-8")
-        .output()
-        .unwrap();
+    let tar = run!("tar --create --sort=name --warning=no-file-ignored").args(options);
+    let rest = fixture.words(&format!("--directory @source --file @{name} ."));
+    let made = tar.args(rest).env("LC_ALL", "C.UTF-8").run();
     // Sockets are left out, with code 1 or 2.
-    assert!(path.is_file(), "{}", String::from_utf8_lossy(&made.stderr));
+    let path = fixture.path(name);
+    assert!(path.is_file(), "{}", made.stderr);
     path
 }
 
 fn build(fixture: &Fixture, name: &str, sources: &[PathBuf], options: &[&str]) -> PathBuf {
     let image = fixture.path(name);
-    ferofs().arg("build").args(FIXED).args(options).args(sources).arg(&image).run().success();
-    ferofs().arg("check").arg(&image).run().success();
+    ferofs!("build").args(FIXED).args(options).args(sources).arg(&image).success();
+    ferofs!("check", &image).success();
     image
 }
 
 /// A tree without inodes that tar archives cannot contain.
 fn tar_fixture() -> Fixture {
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
-    let sockets =
-        Command::new("find").arg(fixture.source()).args(["-type", "s", "-delete"]).status();
-    assert!(sockets.unwrap().success());
+    run!("find", fixture.source(), "-type", "s", "-delete").success();
     // GNU tar archives these hard links as separate files.
     for name in ["device too", "fifo too"] {
         fs::remove_file(fixture.source().join("kinds/links").join(name)).unwrap();
@@ -63,37 +51,9 @@ fn without(fields: &[Field]) -> compare::Options {
 }
 
 #[test]
-fn pax_archives_give_the_same_image_as_the_directory() {
-    let Some(_) = need::tool("tar", "archives") else { return };
-    let fixture = tar_fixture();
-    let xattrs = ["--xattrs", "--xattrs-include=*"];
-    for compress in ["none", "lz4"] {
-        let expected =
-            fs::read(build(&fixture, "directory", &[fixture.source()], &["-z", compress])).unwrap();
-        for version in ["0.0", "0.1", "1.0"] {
-            let sparse = format!("--sparse-version={version}");
-            let options = ["--format=pax", "--sparse", &sparse, xattrs[0], xattrs[1]];
-            let tar = archive(&fixture, "pax.tar", &options);
-            for workers in ["1", "3"] {
-                let image = build(
-                    &fixture,
-                    "image",
-                    std::slice::from_ref(&tar),
-                    &["-z", compress, "--workers", workers],
-                );
-                assert!(
-                    fs::read(&image).unwrap() == expected,
-                    "sparse {version}, {compress}, {workers} workers"
-                );
-            }
-        }
-    }
-}
-
-#[test]
 fn linux_shows_the_tree_of_every_tar_format() {
-    let Some(_) = need::tool("tar", "archives") else { return };
-    require!(need::kernel_erofs("images of archives through the kernel"));
+    let Some(_) = need::tool("tar") else { return };
+    require!(need::kernel_erofs());
     // Only PAX stores nanoseconds and xattrs.
     let (time, xattr) = (Field::Mtime, Field::Xattr(String::new()));
     for (format, sparse, lost) in [
@@ -120,78 +80,53 @@ fn linux_shows_the_tree_of_every_tar_format() {
     }
 }
 
-/// A tree for the oldest formats: short names and small files, and no devices and fifos, which v7 does not have.
+/// A tree for the oldest formats: short names and small files, and no devices and fifos, which v7
+/// does not have.
 fn plain_fixture(format: &str) -> Fixture {
     let fixture = Fixture::empty();
     let source = fixture.source();
-    fs::create_dir_all(source.join("d/e")).unwrap();
     for (name, content) in [("a", "alpha"), ("d/b", ""), ("d/e/c", &"text ".repeat(10_000))] {
-        fs::write(source.join(name), content).unwrap();
+        fixture.write(name, content);
     }
     fs::hard_link(source.join("a"), source.join("d/hard")).unwrap();
     std::os::unix::fs::symlink("../a", source.join("d/soft")).unwrap();
     if format == "ustar" {
-        fs::create_dir_all(source.join("long".repeat(20)).join("path".repeat(10))).unwrap();
-        fs::write(source.join("long".repeat(20)).join("path".repeat(10)).join("file"), "far")
-            .unwrap();
+        fixture.write(format!("{}/{}/file", "long".repeat(20), "path".repeat(10)), "far");
     }
     fixture
 }
 
 #[test]
 fn compressed_and_piped_archives_give_the_same_image() {
-    let Some(_) = need::tool("tar", "archives") else { return };
+    let Some(_) = need::tool("tar") else { return };
     let fixture = tar_fixture();
     let tar = archive(&fixture, "plain.tar", &["--format=pax", "--xattrs"]);
-    let expected =
-        fs::read(build(&fixture, "expected", std::slice::from_ref(&tar), &["-z", "lz4"])).unwrap();
+    let plain = fs::read(&tar).unwrap();
+    let image = build(&fixture, "expected", std::slice::from_ref(&tar), &["-z", "lz4"]);
+    let expected = fs::read(image).unwrap();
+    let assert_same = |run: Run, what: &str| {
+        run.success();
+        assert!(fs::read(fixture.path("image")).unwrap() == expected, "{what}");
+    };
+    let build =
+        |source: &str| fixture.line(&format!("build -q -z lz4 {source} @image")).args(FIXED);
     for tool in ["gzip", "xz", "zstd"] {
-        let Some(_) = need::tool(tool, "compressed archives") else { continue };
-        let packed = Command::new(tool).arg("-c").arg(&tar).output().unwrap().stdout;
-        let path = fixture.path("packed");
-        fs::write(&path, &packed).unwrap();
-        let image = build(&fixture, "image", &[path], &["-z", "lz4"]);
-        assert!(fs::read(image).unwrap() == expected, "{tool}");
-        assert!(fs::read(piped(&fixture, &packed)).unwrap() == expected, "{tool} through a pipe");
+        let Some(tool) = need::tool(tool) else { continue };
+        let packed = Run::new(&tool).arg("-c").arg(&tar).success().stdout;
+        fs::write(fixture.path("packed"), &packed).unwrap();
+        assert_same(build("@packed"), "compressed");
+        assert_same(build("-").piped(packed), "compressed, through a pipe");
     }
-    assert!(
-        fs::read(piped(&fixture, &fs::read(&tar).unwrap())).unwrap() == expected,
-        "through a pipe"
-    );
+    assert_same(build("-").piped(plain), "through a pipe");
     // Standard input is a file: ferofs reads it directly, without a temporary copy.
-    let image = fixture.path("redirected");
-    let status = Command::new(ferofs_path())
-        .args(["build", "-z", "lz4", "-"])
-        .args(FIXED)
-        .arg(&image)
-        .stdin(File::open(&tar).unwrap())
-        .status();
-    assert!(status.unwrap().success());
-    assert!(fs::read(image).unwrap() == expected, "redirected");
-    let names: Vec<_> =
-        fs::read_dir(fixture.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert!(
-        names.iter().all(|name| !name.to_string_lossy().starts_with('.')),
-        "a temporary file is left: {names:?}"
-    );
+    assert_same(build("-").input(File::open(&tar).unwrap()), "redirected");
+    let names = fixture.names();
+    let is_left = names.iter().any(|name| name.starts_with('.'));
+    assert!(!is_left, "a temporary file is left: {names:?}");
 }
 
-/// An image of an archive that ferofs reads from a pipe.
-fn piped(fixture: &Fixture, bytes: &[u8]) -> PathBuf {
-    let image = fixture.path("piped");
-    let mut child = Command::new(ferofs_path())
-        .args(["build", "-z", "lz4", "-"])
-        .args(FIXED)
-        .arg(&image)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(bytes).unwrap();
-    assert!(child.wait().unwrap().success());
-    image
-}
-
-/// GNU tar cuts the name `DIR/GNUSparseFile.PID/NAME` off at 100 bytes: the rest may look like the name of a directory.
+/// GNU tar cuts the name `DIR/GNUSparseFile.PID/NAME` off at 100 bytes: the rest may look like the
+/// name of a directory.
 #[test]
 fn a_sparse_file_whose_short_name_ends_with_a_slash_is_a_file() {
     let fixture = Fixture::empty();
@@ -209,7 +144,7 @@ fn a_sparse_file_whose_short_name_ends_with_a_slash_is_a_file() {
     let path = fixture.path("sparse.tar");
     fs::write(&path, tar::archive(&members)).unwrap();
     let image = build(&fixture, "image", &[path], &[]);
-    let content = ferofs().arg("cat").args([&image, Path::new("dir/name")]).run().success();
+    let content = ferofs!("cat", &image, Path::new("dir/name")).success();
     assert_eq!(content.stdout, [&b"text"[..], &[0; 4996]].concat());
-    ferofs().arg("cat").args([&image, Path::new("after")]).run().success();
+    ferofs!("cat", &image, Path::new("after")).success();
 }

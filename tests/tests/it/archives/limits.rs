@@ -1,4 +1,5 @@
-//! Small archives that demand much memory, time or disk space: the build ends early with a message that names the limit.
+//! Small archives that demand much memory, time or disk space: the build ends early with a message
+//! that names the limit.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,7 +12,8 @@ use ferofs_tests::tar::{Header, dir, file, member, pax, pax_of, soft_link};
 
 use crate::common::fixture::Fixture;
 
-/// The limit on address space: enough for the command and its threads, much less than the archives demand.
+/// The limit on address space: enough for the command and its threads, much less than the archives
+/// demand.
 const ADDRESSES: u64 = 1 << 30;
 /// The limit on resident memory, in addition to the size of the archive.
 const MEMORY: u64 = 128 << 20;
@@ -44,7 +46,7 @@ fn refused(message: &str, write: impl FnOnce(Archive<'_>)) {
     let fixture = Fixture::empty();
     let archive = packed(&fixture, "archive.tar.gz", write);
     let outcome = build(&fixture, &[&archive], &[]).failure(1);
-    assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
+    outcome.says(message);
     assert!(!fixture.path("image").exists());
 }
 
@@ -169,14 +171,14 @@ fn tables_of_chunks_are_limited() {
         put(archive, &[0; 512 - 8]);
         put(archive, &[1; 512]);
     });
-    let outcome = build(&fixture, &[&archive], &["--chunk-size", "4096"]).failure(1);
-    assert!(outcome.stderr.contains("bytes of memory"), "{}", outcome.stderr);
+    build(&fixture, &[&archive], &["--chunk-size", "4096"]).failure(1).says("bytes of memory");
     // A directory as the source has no limit on memory, but one table of chunks has a limit.
     let source = fixture.directory("tree");
     let file = File::create(source.join("huge")).unwrap();
     file.set_len(1 << 50).unwrap_or_else(|_| file.set_len(15 << 40).unwrap());
-    let outcome = build(&fixture, &[&source], &["--chunk-size", "4096"]).failure(1);
-    assert!(outcome.stderr.contains("huge: the size of its chunk table"), "{}", outcome.stderr);
+    build(&fixture, &[&source], &["--chunk-size", "4096"])
+        .failure(1)
+        .says("huge: the size of its chunk table");
     build(&fixture, &[&source], &[]).success();
 }
 
@@ -194,7 +196,8 @@ fn paths_through_symlinks_are_limited() {
     });
 }
 
-/// The first opaque marker hides the entries of lower layers; further markers of the directory must not repeat the work.
+/// The first opaque marker hides the entries of lower layers; further markers of the directory must
+/// not repeat the work.
 #[test]
 fn repeated_opaque_markers_cost_no_time() {
     let fixture = Fixture::empty();
@@ -213,17 +216,13 @@ fn repeated_opaque_markers_cost_no_time() {
 fn windows_of_decompressors_are_limited() {
     let fixture = Fixture::empty();
     let archive = fixture.path("archive");
-    // A frame that claims a window of 256 MiB, and a raw block; an lzip member with a dictionary of 512 MiB.
+    // A frame that claims a window of 256 MiB, and a raw block; an lzip member with a dictionary of
+    // 512 MiB.
     let zstd = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 18 << 3, 1 | 4 << 3, 32, 0][..], &[0; 1024]].concat();
     let lzip = [&b"LZIP\x01\x1d"[..], &[0; 64]].concat();
     for bytes in [zstd, lzip] {
         std::fs::write(&archive, bytes).unwrap();
-        let outcome = build(&fixture, &[&archive], &[]).failure(1);
-        assert!(
-            outcome.stderr.contains("a window of more than 134217728 bytes"),
-            "{}",
-            outcome.stderr
-        );
+        build(&fixture, &[&archive], &[]).failure(1).says("a window of more than 134217728 bytes");
     }
 }
 
@@ -239,11 +238,6 @@ fn limits_can_be_raised() {
         put(archive, &pax_of(b'g', &[("SCHILY.xattr.user.a", &[b'v'; 5000])]));
         put(archive, &file("f", b"content"));
     });
-    let outcome = build(&fixture, &[&archive], &[]).failure(1);
-    assert!(
-        outcome.stderr.contains("global headers of more than 4096 bytes"),
-        "{}",
-        outcome.stderr
-    );
+    build(&fixture, &[&archive], &[]).failure(1).says("global headers of more than 4096 bytes");
     build(&fixture, &[&archive], &["--archive-limits", "2"]).success();
 }

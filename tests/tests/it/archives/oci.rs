@@ -1,153 +1,65 @@
-//! OCI image layouts: layers are merged as container runtimes do, one of several images is selected, and damaged layouts
-//! are refused.
+//! OCI image layouts: layers are merged as container runtimes do, one of several images is
+//! selected, and damaged layouts are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use ferofs_tests::oci::{INDEX, LAYER, Layout, digest, name, platform};
 use ferofs_tests::tar::{archive, file, pax, soft_link};
-use ferofs_tests::{Mount, Run, ferofs, need, tree};
-use sha2::{Digest, Sha256};
+use ferofs_tests::{Run, ferofs, need, run};
 
-use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::Fixture;
 
 const FIXED: [&str; 6] =
     ["-T", "2000000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71", "--preset", "fast"];
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-
-/// A layout in a directory.
-struct Layout(PathBuf);
-
-impl Layout {
-    fn new(dir: PathBuf) -> Self {
-        fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
-        fs::write(dir.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
-        Self(dir)
-    }
-
-    /// Adds a blob, and returns its descriptor, with `more` fields.
-    fn add(&self, kind: &str, bytes: &[u8], more: &str) -> String {
-        let digest: String =
-            Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        fs::write(self.0.join("blobs/sha256").join(&digest), bytes).unwrap();
-        format!(
-            r#"{{"mediaType":"{kind}","digest":"sha256:{digest}","size":{}{more}}}"#,
-            bytes.len()
-        )
-    }
-
-    /// Adds an image of these layers, and returns the descriptor of its manifest.
-    fn image(&self, layers: &[String], more: &str) -> String {
-        let config =
-            r#"{"architecture":"s390x","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
-        let config = self.add("application/vnd.oci.image.config.v1+json", config.as_bytes(), "");
-        let layers = layers.join(",");
-        let manifest = format!(r#"{{"schemaVersion":2,"config":{config},"layers":[{layers}]}}"#);
-        self.add(MANIFEST, manifest.as_bytes(), more)
-    }
-
-    fn index(&self, images: &[String]) {
-        let index = format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, images.join(","));
-        fs::write(self.0.join("index.json"), index).unwrap();
-    }
-}
 
 /// Compresses `bytes` with `tool`.
 fn packed(fixture: &Fixture, tool: &str, bytes: &[u8]) -> Vec<u8> {
     let plain = fixture.path("plain");
     fs::write(&plain, bytes).unwrap();
-    Run::new(tool).arg("-c").arg(plain).run().success().stdout
+    Run::new(tool).arg("-c").arg(plain).success().stdout
 }
 
-fn tar(fixture: &Fixture, arguments: &[&str]) -> Vec<u8> {
-    let path = fixture.path("layer.tar");
-    let made = Command::new("tar")
-        .current_dir(fixture.path(""))
-        .args(["-c", "--format=pax", "--xattrs", "--xattrs-include=*", "--sort=name", "--file"])
-        .arg(&path)
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    fs::read(path).unwrap()
-}
-
-/// A tree, and a layout whose layers give the same tree: upper layers remove, hide and replace files of lower ones.
-fn tree_and_layout() -> Option<(Fixture, Layout)> {
-    for tool in ["tar", "gzip", "zstd"] {
-        need::tool(tool, "OCI image layouts")?;
-    }
-    let fixture = Fixture::new(&tree::Options { deep: 5, wide: 50, ..tree::Options::small() });
-    let source = fixture.source();
-    let sockets = Command::new("find").arg(&source).args(["-type", "s", "-delete"]).status();
-    assert!(sockets.unwrap().success());
-    for name in ["device too", "fifo too"] {
-        // GNU tar archives these hard links as separate files.
-        fs::remove_file(source.join("kinds/links").join(name)).unwrap();
-    }
-    let lowest = archive(&[
-        file("junk", b"junk"),
-        file("gone/a/b", b"gone"),
-        file("kinds/hidden", b"hidden"),
-        file("kinds/below/hidden", b"hidden"),
-        file("names", b"a file that becomes a directory"),
-    ]);
-    let whiteouts = fixture.path("whiteouts");
-    fs::create_dir_all(whiteouts.join("kinds")).unwrap();
-    for name in [".wh.junk", ".wh.gone", ".wh.nothing", "kinds/.wh..wh..opq"] {
-        fs::write(whiteouts.join(name), "").unwrap();
-    }
-    let top = [".wh.junk", ".wh.gone", ".wh.nothing", "kinds/.wh..wh..opq"];
-    let top = [&["-C", "whiteouts"], &top[..], &["-C", "../source", "./kinds"]].concat();
-    let layout = Layout::new(fixture.path("layout"));
+/// A layout whose upper layer removes and hides files of the lower one.
+fn layout(fixture: &Fixture) -> Layout {
+    let lower = ["junk", "gone/a/b", "dir/hidden", "kept"].map(|name| file(name, name.as_bytes()));
+    let upper = [".wh.junk", ".wh.gone", ".wh.nothing", "dir/.wh..wh..opq", "dir/new"];
+    let layout = Layout::new(fixture.path("layout")).unwrap();
     let layers = [
-        layout.add(&format!("{LAYER}+gzip"), &packed(&fixture, "gzip", &lowest), ""),
-        layout.add(LAYER, &tar(&fixture, &["-C", "source", "."]), ""),
-        layout.add(&format!("{LAYER}+zstd"), &packed(&fixture, "zstd", &tar(&fixture, &top)), ""),
+        layout.add(&format!("{LAYER}+gzip"), &packed(fixture, "gzip", &archive(&lower)), ""),
+        layout.add(LAYER, &archive(&upper.map(|name| file(name, b""))), ""),
     ];
-    layout.index(&[layout.image(&layers, "")]);
-    Some((fixture, layout))
+    layout.index(&[layout.image("s390x", &layers.map(Result::unwrap), "").unwrap()]).unwrap();
+    layout
 }
 
 fn build(fixture: &Fixture, source: &Path, options: &[&str]) -> PathBuf {
     let image = fixture.path("image");
-    ferofs().arg("build").args(FIXED).args(options).arg(source).arg(&image).run().success();
+    ferofs!("build").args(FIXED).args(options).arg(source).arg(&image).success();
     image
 }
 
 #[test]
-fn a_layout_gives_the_same_image_as_its_tree() {
-    let Some((fixture, layout)) = tree_and_layout() else { return };
-    let expected = fs::read(build(&fixture, &fixture.source(), &[])).unwrap();
+fn a_layout_gives_one_image_in_every_form() {
+    require!(["tar", "gzip"].iter().all(|tool| need::tool(tool).is_some()));
+    let fixture = Fixture::empty();
+    let layout = layout(&fixture);
     let image = build(&fixture, &layout.0, &["--verify"]);
-    assert!(fs::read(&image).unwrap() == expected, "a directory");
-    ferofs().arg("check").arg(&image).run().success();
-    if need::kernel_erofs("an OCI image through the kernel") {
-        let mount = Mount::kernel(&image, &fixture.directory("mount")).unwrap();
-        fixture.assert_same_as_source(mount.path());
-        mount.unmount().unwrap();
-    }
+    let expected = fs::read(&image).unwrap();
+    let listed = |path: &str| ferofs!("ls", &image, path).success().text();
+    assert_eq!((listed("/"), listed("dir")), ("dir\nkept\n".into(), "new\n".into()));
     let options = ["-zlz4", "-T2000000000", "--mkfs-time", "--oci", "-U", FIXED[3]];
-    mkfs_command(&fixture).args(options).args([&fixture.path("image"), &layout.0]).run().success();
+    fixture.tool("mkfs.erofs").args(options).args([&image, &layout.0]).success();
     assert!(fs::read(&image).unwrap() == expected, "mkfs.erofs --oci");
     // Archives of the layout, with the order of skopeo and with another one.
+    let path = fixture.path("layout.tar");
     for order in [["blobs", "index.json", "oci-layout"], ["oci-layout", "index.json", "blobs"]] {
-        let path = fixture.path("layout.tar");
-        let made =
-            Command::new("tar").arg("-C").arg(&layout.0).arg("-cf").arg(&path).args(order).status();
-        assert!(made.unwrap().success());
+        run!("tar -C", &layout.0, "-cf", &path).args(order).success();
         assert!(fs::read(build(&fixture, &path, &[])).unwrap() == expected, "{order:?}");
     }
-    let path = fixture.path("layout.tar.gz");
-    fs::write(&path, packed(&fixture, "gzip", &fs::read(fixture.path("layout.tar")).unwrap()))
-        .unwrap();
-    assert!(
-        fs::read(build(&fixture, &path, &["--from", "oci"])).unwrap() == expected,
-        "compressed"
-    );
+    fs::write(&path, packed(&fixture, "gzip", &fs::read(&path).unwrap())).unwrap();
+    let image = build(&fixture, &path, &["--from", "oci"]);
+    assert!(fs::read(image).unwrap() == expected, "compressed");
 }
 
 #[test]
@@ -157,27 +69,25 @@ fn an_archive_of_a_layout_is_not_written_over() {
     let marker = br#"{"imageLayoutVersion":"1.0.0"}"#;
     let bytes = archive(&[file("oci-layout", marker), file("index.json", b"{}")]);
     fs::write(&path, &bytes).unwrap();
-    for command in [ferofs().args(["build", "--force"]), mkfs_command(&fixture).arg("--oci=f")] {
+    for command in [ferofs!("build --force"), fixture.tool("mkfs.erofs").arg("--oci=f")] {
         let refused = command.args([&path, &path]).run();
-        assert!(
-            refused.code == 1 && refused.stderr.contains("also an input"),
-            "{}",
-            refused.stderr
-        );
+        refused.fails(1, "also an input");
     }
     assert!(fs::read(&path).unwrap() == bytes);
 }
 
 #[test]
 fn a_layout_can_be_built_as_an_ordinary_directory() {
-    let Some((fixture, layout)) = tree_and_layout() else { return };
+    require!(need::tool("gzip").is_some());
+    let fixture = Fixture::empty();
+    let layout = layout(&fixture);
     let image = build(&fixture, &layout.0, &["--from", "dir"]);
-    let listed = ferofs().args(["ls"]).arg(&image).run().success();
-    assert_eq!(String::from_utf8_lossy(&listed.stdout), "blobs\nindex.json\noci-layout\n");
+    let listed = ferofs!("ls", &image).success();
+    assert_eq!(listed.text(), "blobs\nindex.json\noci-layout\n");
     // As erofs-utils: without --oci it is a directory.
-    mkfs_command(&fixture).args([&image, &layout.0]).run().success();
-    let listed = ferofs().args(["ls"]).arg(&image).run().success();
-    assert!(String::from_utf8_lossy(&listed.stdout).contains("oci-layout"));
+    fixture.tool("mkfs.erofs").args([&image, &layout.0]).success();
+    let listed = ferofs!("ls", &image).success();
+    assert!(listed.text().contains("oci-layout"));
     // An ordinary archive: it has files with the names of a layout, but another file before them.
     let tar = fixture.path("plain.tar");
     fs::write(
@@ -191,26 +101,21 @@ fn a_layout_can_be_built_as_an_ordinary_directory() {
 #[test]
 fn platform_and_name_select_one_of_several_images() {
     let fixture = Fixture::empty();
-    let layout = Layout::new(fixture.path("layout"));
+    let layout = Layout::new(fixture.path("layout")).unwrap();
     let image = |text: &str, more: &str| {
-        let layer = layout.add(LAYER, &archive(&[file(text, text.as_bytes())]), "");
-        layout.image(&[layer], more)
+        let layer = layout.add(LAYER, &archive(&[file(text, text.as_bytes())]), "").unwrap();
+        layout.image("s390x", &[layer], more).unwrap()
     };
-    let platform = |arch: &str| format!(r#","platform":{{"os":"linux","architecture":"{arch}"}}"#);
-    let name =
-        |name: &str| format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{name}"}}"#);
     let inner = format!(
         r#"{{"schemaVersion":2,"manifests":[{},{}]}}"#,
         image("for-sparc", &platform("sparc64")),
         image("for-mips", &platform("mips"))
     );
-    layout.index(&[
-        layout.add(INDEX, inner.as_bytes(), &name("multi")),
-        image("single", &name("other")),
-    ]);
+    let multi = layout.add(INDEX, inner.as_bytes(), &name("multi")).unwrap();
+    layout.index(&[multi, image("single", &name("other"))]).unwrap();
     let shown = |options: &[&str]| {
         let image = build(&fixture, &layout.0, options);
-        String::from_utf8(ferofs().arg("ls").arg(image).run().success().stdout).unwrap()
+        ferofs!("ls", image).success().text()
     };
     assert_eq!(shown(&["--image-name=multi", "--platform=linux/mips"]), "for-mips\n");
     assert_eq!(shown(&["--image-name=multi", "--platform=linux/sparc64"]), "for-sparc\n");
@@ -223,8 +128,7 @@ fn platform_and_name_select_one_of_several_images() {
         (&["--image-name=multi", "--platform=linux/vax"], "available: linux/sparc64, linux/mips"),
         (&["--image-name=other", "--platform=linux/mips"], "an image for linux/s390x"),
     ] {
-        let outcome =
-            ferofs().arg("build").args(options).args([&layout.0, &fixture.path("no")]).run();
+        let outcome = ferofs!("build").args(options).args([&layout.0, &fixture.path("no")]).run();
         assert!(outcome.failure(1).stderr.contains(message), "{message}");
         assert!(!fixture.path("no").exists());
     }
@@ -233,16 +137,19 @@ fn platform_and_name_select_one_of_several_images() {
 #[test]
 fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
     let fixture = Fixture::empty();
-    let layout = Layout::new(fixture.path("layout"));
+    let layout = Layout::new(fixture.path("layout")).unwrap();
     let bytes = archive(&[file("a", b"content")]);
-    let layer = layout.add(LAYER, &bytes, "");
-    layout.index(&[layout.image(std::slice::from_ref(&layer), "")]);
-    let digest = layer.split("sha256:").nth(1).unwrap().split('"').next().unwrap();
+    let of_layer = |kind: &str, bytes: &[u8]| {
+        let layer = layout.add(kind, bytes, "").unwrap();
+        layout.index(&[layout.image("s390x", &[layer], "").unwrap()]).unwrap();
+    };
+    of_layer(LAYER, &bytes);
+    let digest = &digest(&bytes);
     let blob = layout.0.join("blobs/sha256").join(digest);
     let fails = |message: &str| {
         let image = fixture.path("image");
-        let outcome = ferofs().arg("build").args([&layout.0, &image]).run().failure(1);
-        assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
+        let outcome = ferofs!("build", &layout.0, &image).failure(1);
+        outcome.says(message);
         assert!(!image.exists());
         outcome.stderr
     };
@@ -263,7 +170,7 @@ fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
         ("text/plain", b"", "a layer of type text/plain"),
         (&format!("{LAYER}+gzip+encrypted"), b"", "an encrypted layer"),
     ] {
-        layout.index(&[layout.image(&[layout.add(kind, content, "")], "")]);
+        of_layer(kind, content);
         fails(message);
     }
     for (index, message) in [
@@ -280,27 +187,40 @@ fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
     fs::write(layout.0.join("oci-layout"), r#"{"imageLayoutVersion":"2.0.0"}"#).unwrap();
     fails("version 2.0.0");
     fs::remove_file(layout.0.join("oci-layout")).unwrap();
-    let outcome =
-        ferofs().args(["build", "--from=oci"]).args([&layout.0, &fixture.path("image")]).run();
-    assert!(outcome.failure(1).stderr.contains("oci-layout is missing"));
+    let image = fixture.path("image");
+    ferofs!("build --from=oci", &layout.0, &image).failure(1).says("oci-layout is missing");
+    ferofs!("build", &layout.0, &image).failure(1).says("a part of an OCI image layout");
+    // In a directory of an archive.
+    let nested = fixture.path("nested");
+    fs::write(&nested, archive(&[file("layout/index.json", b""), file("layout/oci-layout", b"")]))
+        .unwrap();
+    ferofs!("build", nested, image).success().says("first needs tar -C DIR -cf FILE .");
 }
 
-/// The SHA-256 of `bytes`, in hexadecimal.
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The parts of an archive that `docker save` wrote before version 25: configuration, layers, and `manifest.json`.
+/// The parts of an archive that `docker save` wrote before version 25: configuration, layers, and
+/// `manifest.json`.
 struct DockerImage {
     members: Vec<Vec<u8>>,
     entry: String,
 }
 
-/// An image with these layers. `name` gives the members that a layer becomes, and its name in the manifest.
+/// An image with these layers. `name` gives the members that a layer becomes, and its name in the
+/// manifest.
 fn docker_image(
     tag: &str,
     arch: &str,
     layers: &[Vec<u8>],
+    name: impl Fn(usize, &[u8]) -> (Vec<Vec<u8>>, String),
+) -> DockerImage {
+    docker_image_with(tag, arch, layers, None, name)
+}
+
+/// The same, with this name of its configuration.
+fn docker_image_with(
+    tag: &str,
+    arch: &str,
+    layers: &[Vec<u8>],
+    config_name: Option<&str>,
     name: impl Fn(usize, &[u8]) -> (Vec<Vec<u8>>, String),
 ) -> DockerImage {
     let diff_ids: Vec<_> =
@@ -309,7 +229,8 @@ fn docker_image(
         r#"{{"architecture":"{arch}","os":"linux","rootfs":{{"type":"layers","diff_ids":[{}]}}}}"#,
         diff_ids.join(",")
     );
-    let config_name = format!("{}.json", digest(config.as_bytes()));
+    let digest_name = format!("{}.json", digest(config.as_bytes()));
+    let config_name = config_name.unwrap_or(&digest_name);
     let mut members = Vec::new();
     let mut names = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
@@ -317,7 +238,7 @@ fn docker_image(
         members.extend(added);
         names.push(format!(r#""{name}""#));
     }
-    members.push(file_of_any_name(&config_name, config.as_bytes()));
+    members.push(file_of_any_name(config_name, config.as_bytes()));
     let entry = format!(
         r#"{{"Config":"{config_name}","RepoTags":["{tag}"],"Layers":[{}]}}"#,
         names.join(",")
@@ -347,7 +268,7 @@ fn in_directories(number: usize, layer: &[u8]) -> (Vec<Vec<u8>>, String) {
 
 #[test]
 fn archives_of_docker_save_are_images() {
-    let Some(_) = need::tool("gzip", "compressed layers") else { return };
+    let Some(_) = need::tool("gzip") else { return };
     let fixture = Fixture::empty();
     let layers = [
         archive(&[file("kept", b"kept"), file("gone", b"gone")]),
@@ -376,7 +297,7 @@ fn archives_of_docker_save_are_images() {
     let tar = fixture.path("docker.tar");
     let shown = |options: &[&str]| {
         let image = build(&fixture, &tar, options);
-        String::from_utf8(ferofs().arg("ls").arg(image).run().success().stdout).unwrap()
+        ferofs!("ls", image).success().text()
     };
     for (what, image, layers) in [
         ("directories", docker_image("a:1", "s390x", &layers[..2], in_directories), "kept\nnew\n"),
@@ -384,10 +305,59 @@ fn archives_of_docker_save_are_images() {
         ("podman", docker_image("a:1", "s390x", &layers[..2], flat), "kept\nnew\n"),
         ("crane", docker_image("a:1", "s390x", &layers[..2], compressed), "kept\nnew\n"),
     ] {
-        fs::write(&tar, docker_archive(&[image])).unwrap();
+        let bytes = docker_archive(&[image]);
+        fs::write(&tar, packed(&fixture, "gzip", &bytes)).unwrap();
+        assert_eq!(shown(&[]), layers, "{what}, compressed");
+        fs::write(&tar, bytes).unwrap();
         assert_eq!(shown(&[]), layers, "{what}");
     }
+    // Names that other programs give: the manifest tells what they are.
+    for (config, names) in [
+        ("blobs/sha256/1", ["blobs/sha256/2.tar.gz", "blobs/sha256/3.tar.gz"]),
+        ("blobs/sha256/1", ["blobs/sha256/2", "blobs/sha256/3"]),
+        ("config.json", ["l0.tar", "l1.tar.gz"]),
+        ("c.json", ["./a/layer.tar", "./b/layer.tar"]),
+    ] {
+        let name = |number: usize, layer: &[u8]| {
+            let name: &str = names[number];
+            let is_packed = name.ends_with("gz");
+            let bytes = if is_packed { packed(&fixture, "gzip", layer) } else { layer.to_vec() };
+            (vec![file_of_any_name(name, &bytes)], name.to_owned())
+        };
+        let image = docker_image_with("a:1", "s390x", &layers[..2], Some(config), name);
+        let manifest = file("manifest.json", format!("[{}]", image.entry).as_bytes());
+        for manifest_at in [0, image.members.len()] {
+            let mut members = image.members.clone();
+            members.insert(manifest_at, manifest.clone());
+            fs::write(&tar, archive(&members)).unwrap();
+            assert_eq!(shown(&[]), "kept\nnew\n", "{names:?}");
+        }
+    }
+    // A pipe cannot be read twice, so a warning says what it is.
+    let piped = |options: &str| {
+        let line = format!(
+            "cat {} | $0 build {options} - {}",
+            tar.display(),
+            fixture.path("piped").display()
+        );
+        run!("sh -c", &line, ferofs_tests::run::ferofs_path()).run()
+    };
+    piped("").success().says("an archive of a container image");
+    piped("--strict --force").failure(1);
+    piped("--strict --force --from oci").success();
+    piped("--strict --force --image-name=a:1").success();
+    piped("--force --platform=linux/mips").failure(1).says("no image for linux/mips");
+    piped("--force --from=tar --image-name=a:1")
+        .failure(2)
+        .says("select an image of an OCI image layout");
     assert!(shown(&["--from=tar"]).contains("manifest.json"));
+    // The unpacked archive.
+    let unpacked = fixture.path("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    run!("tar -xf", &tar, "-C", &unpacked).success();
+    ferofs!("build", &unpacked, fixture.path("no"))
+        .failure(1)
+        .says("make an archive of them with tar");
     let one = |tag: &str, arch: &str, name: &str| {
         docker_image(tag, arch, &[archive(&[file(name, b"")])], |_, layer| flat(0, layer))
     };
@@ -402,9 +372,7 @@ fn archives_of_docker_save_are_images() {
         ),
         (&["--image-name=c"], "no image called c; available: a:1 for linux/mips"),
     ] {
-        let outcome =
-            ferofs().arg("build").args(options).args([&tar, &fixture.path("no")]).run().failure(1);
-        assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+        ferofs!("build").args(options).args([&tar, &fixture.path("no")]).failure(1).says(message);
     }
 }
 
@@ -414,8 +382,8 @@ fn damaged_archives_of_docker_save_are_refused() {
     let tar = fixture.path("docker.tar");
     let fails = |bytes: &[u8], message: &str| {
         fs::write(&tar, bytes).unwrap();
-        let outcome = ferofs().arg("build").args([&tar, &fixture.path("no")]).run().failure(1);
-        assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
+        let outcome = ferofs!("build", &tar, fixture.path("no")).failure(1);
+        outcome.says(message);
     };
     let layer = archive(&[file("a", b"content")]);
     let good = docker_archive(&[docker_image(
@@ -439,17 +407,18 @@ fn damaged_archives_of_docker_save_are_refused() {
 #[test]
 fn other_forms_of_container_images_are_named() {
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("version"), "Directory Transport Version: 1.1\n").unwrap();
+    fixture.write("version", "Directory Transport Version: 1.1\n");
     let image = fixture.path("image");
-    let outcome = ferofs().arg("build").args([fixture.source(), image.clone()]).run().failure(1);
-    assert!(outcome.stderr.contains("skopeo copy dir:DIR oci:LAYOUT"), "{}", outcome.stderr);
-    ferofs().args(["build", "--from=dir"]).args([fixture.source(), image.clone()]).run().success();
+    ferofs!("build", fixture.source(), image.clone())
+        .failure(1)
+        .says("skopeo copy dir:DIR oci:LAYOUT");
+    ferofs!("build --from=dir", fixture.source(), image.clone()).success();
     for (name, message) in [
         ("docker://alpine", "skopeo copy NAME oci:LAYOUT"),
         ("oci:layout:latest", "give the path that follows"),
         ("oci://registry/image:tag", "ferofs pull"),
     ] {
-        let outcome = ferofs().args(["build", name]).arg(&image).run().failure(1);
-        assert!(outcome.stderr.contains(message), "{name}: {}", outcome.stderr);
+        let outcome = ferofs!("build", name, &image).failure(1);
+        outcome.says(message);
     }
 }

@@ -1,21 +1,22 @@
-//! Help of each command: `-h` fits on a screen, a command's own options come first, and manual pages and completions have the same.
+//! Help of each command: `-h` fits on a screen, a command's own options come first, and manual
+//! pages and completions have the same.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Run, ferofs};
+use ferofs_tests::{Run, ferofs, ferofs_path};
 
 use crate::common::fixture::Fixture;
 
 /// The most lines of `-h`.
 const LINES: usize = 40;
-/// Groups that several commands have, in the order of help. Those of a command itself come before them.
+/// Groups that several commands have, in the order of help. Those of a command itself come before
+/// them.
 const GROUPS: [&str; 4] = ["Image:", "Images on servers:", "Servers:", "Output:"];
 
 fn help(words: &[String], option: &str, columns: &str) -> String {
     let run = ferofs().args(words).arg(option).env("COLUMNS", columns);
-    String::from_utf8(run.run().success().stdout).unwrap()
+    run.success().text()
 }
 
 /// All commands and their subcommands, as the help lists them.
@@ -59,7 +60,7 @@ fn the_short_help_of_each_command_fits_on_a_screen() {
     for name in ["fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"] {
         let program = fixture.path(name);
         symlink(ferofs_path(), &program).unwrap();
-        let text = Run::new(program).arg("-h").env("COLUMNS", "80").run().success().stdout;
+        let text = Run::new(program).arg("-h").env("COLUMNS", "80").success().stdout;
         let text = String::from_utf8(text).unwrap();
         assert!(text.lines().count() <= LINES, "{name}:\n{text}");
     }
@@ -106,8 +107,7 @@ fn own_options_come_first_and_those_of_output_last() {
 #[test]
 fn a_short_option_of_sizes_asks_for_help_if_it_is_alone() {
     for command in ["ls", "du"] {
-        let text =
-            String::from_utf8(ferofs().args([command, "-h"]).run().success().stdout).unwrap();
+        let text = ferofs().args([command, "-h"]).success().text();
         assert!(text.contains("Usage: ferofs") && text.contains("--human-readable"), "{text}");
     }
 }
@@ -116,7 +116,7 @@ fn a_short_option_of_sizes_asks_for_help_if_it_is_alone() {
 fn manual_pages_have_examples_exit_codes_and_other_pages() {
     let fixture = Fixture::empty();
     let dir = fixture.path("man");
-    ferofs().arg("man").arg(&dir).run().success();
+    ferofs!("man", &dir).success();
     let mut pages = 0;
     for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
         let (name, page) = (entry.file_name(), fs::read_to_string(entry.path()).unwrap());
@@ -147,9 +147,7 @@ fn manual_pages_have_examples_exit_codes_and_other_pages() {
 
 #[test]
 fn completions_know_values_and_the_names_of_erofs_utils() {
-    let script = |args: &[&str]| {
-        String::from_utf8(ferofs().arg("completions").args(args).run().success().stdout).unwrap()
-    };
+    let script = |args: &[&str]| ferofs!("completions").args(args).success().text();
     for shell in ["bash", "zsh", "fish"] {
         let text = script(&[shell]);
         for value in ["lz4hc", "smallest", "ztailpacking"] {
@@ -161,5 +159,5 @@ fn completions_know_values_and_the_names_of_erofs_utils() {
         }
     }
     assert!(script(&["bash", "mkfs.erofs"]).contains("lz4 lz4hc"));
-    assert_eq!(ferofs().args(["completions", "bash", "other"]).run().code, 2);
+    assert_eq!(ferofs!("completions bash other").run().code, 2);
 }

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use ferofs_tests::need;
-use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{ferofs_path, need};
 
 use crate::common::fixture::Fixture;
 use crate::common::traced::{readers_at_a_time, slow_reads};
@@ -11,12 +10,12 @@ use crate::common::traced::{readers_at_a_time, slow_reads};
 /// One worker, or a lock around the work of all, makes none of the gate's figures worse.
 #[test]
 fn two_workers_read_at_the_same_time() {
-    let Some(strace) = need::tool("strace", "workers at the same time") else { return };
+    let Some(strace) = need::tool("strace") else { return };
     let fixture = Fixture::empty();
     // A worker needs longer for a file than others need to find the next one.
     for number in 0..8 {
         let text = format!("content of file {number}\n").repeat(90_000);
-        fs::write(fixture.source().join(number.to_string()), text).unwrap();
+        fixture.write(number.to_string(), text);
     }
     let (image, root) = fixture.build_sealed("image", &[]);
     let (source, log) = (fixture.source(), fixture.path("log"));

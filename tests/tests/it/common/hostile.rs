@@ -1,15 +1,15 @@
-//! Runs commands and mounts on images that may be damaged, and checks that they end as documented: with a message, without a panic, and
-//! within limits on memory and time.
+//! Runs commands and mounts on images that may be damaged, and checks that they end as documented:
+//! with a message, without a panic, and within limits on memory and time.
 
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, Outcome, Run};
+use ferofs_tests::{Mount, Outcome, Run, ferofs_path};
 
-/// The limit on a command's address space: enough for its buffers and the stacks of its threads, not for sizes that an image claims.
+/// The limit on a command's address space: enough for its buffers and the stacks of its threads,
+/// not for sizes that an image claims.
 const ADDRESS_SPACE: u64 = 2 << 30;
 /// The limit on resident memory. The images have about a megabyte.
 const RESIDENT: u64 = 100 << 20;
@@ -21,7 +21,8 @@ pub(crate) fn command(args: &[&str], image: &Path, more: &[&Path]) -> Outcome {
     Run::limited(ferofs_path(), Some(ADDRESS_SPACE), HANG).args(args).arg(image).args(more).run()
 }
 
-/// Fails unless the command ended with a documented exit code, with a message if it failed, and within the memory limit.
+/// Fails unless the command ended with a documented exit code, with a message if it failed, and
+/// within the memory limit.
 #[track_caller]
 pub(crate) fn assert_handled(outcome: &Outcome, context: &str) {
     let Outcome { code, stderr, peak, .. } = outcome;
@@ -37,7 +38,8 @@ pub(crate) fn assert_handled(outcome: &Outcome, context: &str) {
     }
 }
 
-/// Fails unless the daemon refuses `image` with a message, or serves all of it and ends with exit code 0.
+/// Fails unless the daemon refuses `image` with a message, or serves all of it and ends with exit
+/// code 0.
 pub(crate) fn assert_mount_handled(image: &Path, dir: &Path, name: &str) {
     match Mount::fuse(ferofs_path(), image, dir) {
         Ok(mount) => {
@@ -56,7 +58,8 @@ pub(crate) fn assert_mount_handled(image: &Path, dir: &Path, name: &str) {
     }
 }
 
-/// Reads everything below `path`, as far as possible. The depth is limited, because a damaged tree may contain itself.
+/// Reads everything below `path`, as far as possible. The depth is limited, because a damaged tree
+/// may contain itself.
 fn read_all(path: &Path, depth: usize) {
     for entry in fs::read_dir(path).into_iter().flatten().map_while(Result::ok) {
         let path = entry.path();

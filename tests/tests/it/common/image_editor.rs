@@ -1,5 +1,5 @@
-//! Changes fields of an image: finds inodes and dirents by path, in images that ferofs built, and overwrites their fields. Source of the
-//! offsets: FORMAT.md 1 to 3.
+//! Changes fields of an image: finds inodes and dirents by path, in images that ferofs built, and
+//! overwrites their fields. Source of the offsets: FORMAT.md 1 to 3.
 
 /// Offset of the superblock.
 pub(crate) const SUPER: usize = 1024;
@@ -56,7 +56,8 @@ impl ImageEditor {
         self.number(SUPER + 0x28, 4) as usize * self.block_size() + nid as usize * 32
     }
 
-    /// The offset after the inode and its xattrs: inline data, or the compression map after rounding up to 8.
+    /// The offset after the inode and its xattrs: inline data, or the compression map after
+    /// rounding up to 8.
     pub(crate) fn after(&self, nid: u64) -> usize {
         let inode = self.inode(nid);
         let body = if self.bytes[inode] & 1 == 1 { 64 } else { 32 };
@@ -111,7 +112,6 @@ impl ImageEditor {
         dirents
     }
 
-    /// The dirent of a path.
     pub(crate) fn find(&self, path: &str) -> Dirent {
         let mut nid = self.root();
         let mut found = None;

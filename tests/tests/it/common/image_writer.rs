@@ -1,5 +1,6 @@
-//! Writes small images field by field, with errors that no builder makes. Source of the offsets: docs/FORMAT.md. All inodes are extended;
-//! the inline data or the map follows the inode, within a block.
+//! Writes small images field by field, with errors that no builder makes. Source of the offsets:
+//! docs/FORMAT.md. All inodes are extended; the inline data or the map follows the inode, within a
+//! block.
 
 const BLOCK: usize = 4096;
 const SUPER: usize = 1024;
@@ -28,6 +29,8 @@ pub(crate) const METABOX: u32 = 0x100;
 pub(crate) struct ImageWriter {
     bytes: Vec<u8>,
     inodes: u64,
+    /// The nid of the root, the first inode.
+    pub(crate) root: u64,
 }
 
 /// The fields of an inode.
@@ -56,14 +59,21 @@ impl InodeSpec<'_> {
 }
 
 impl ImageWriter {
+    /// An image whose root has space for some entries.
     pub(crate) fn new(incompat: u32) -> Self {
-        let mut image = Self { bytes: vec![0; (META + 1) * BLOCK], inodes: 0 };
+        Self::with_root(incompat, 100)
+    }
+
+    /// An image whose root has space for `after` bytes of entries.
+    pub(crate) fn with_root(incompat: u32, after: usize) -> Self {
+        let mut image = Self { bytes: vec![0; (META + 1) * BLOCK], inodes: 0, root: 0 };
         image.put(SUPER, &0xE0F5_E1E2u32.to_le_bytes());
         image.put(SUPER + 0x0C, &[12]);
         image.put(SUPER + 0x28, &(META as u32).to_le_bytes());
         image.put(SUPER + 0x50, &incompat.to_le_bytes());
         // Slot 0 stays empty, because a directory may not name nid 0.
         image.bytes.truncate(META * BLOCK + 32);
+        image.root = image.reserve(after);
         image
     }
 
@@ -86,8 +96,8 @@ impl ImageWriter {
         self.put(SUPER + 0x80, &nid.to_le_bytes());
     }
 
-    /// A metabox of `size` bytes. Its first `len` bytes are `encoded`, as LZ4 data with `lz4` and else uncompressed; the rest
-    /// is a hole.
+    /// A metabox of `size` bytes. Its first `len` bytes are `encoded`, as LZ4 data with `lz4` and
+    /// else uncompressed; the rest is a hole.
     pub(crate) fn metabox(&mut self, size: u64, encoded: &[u8], len: u64, lz4: bool) {
         let block = self.data(encoded);
         let record = |plen: u32, pstart: u64, lstart: u64| {
@@ -182,22 +192,33 @@ impl ImageWriter {
         (at / BLOCK) as u32
     }
 
-    /// The image, with `root` as its root.
-    pub(crate) fn finish(mut self, root: u64) -> Vec<u8> {
+    /// Writes data to the end of a new block, which LZ4 and the algorithms after it need, and
+    /// returns the block's address.
+    pub(crate) fn data_at_end(&mut self, data: &[u8]) -> u32 {
+        self.data(&[&vec![0; BLOCK - data.len()], data].concat())
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let len = self.bytes.len().next_multiple_of(BLOCK);
         self.bytes.resize(len, 0);
-        self.put(SUPER + 0x0E, &(root as u16).to_le_bytes());
+        self.put(SUPER + 0x0E, &(self.root as u16).to_le_bytes());
         self.put(SUPER + 0x10, &self.inodes.to_le_bytes());
         self.put(SUPER + 0x24, &((len / BLOCK) as u32).to_le_bytes());
         self.bytes
     }
 
+    /// The image whose root has this regular file.
+    pub(crate) fn finish_with_file(self, file: u64) -> Vec<u8> {
+        self.finish_with(&[(b"file", file, 1)])
+    }
+
     /// The image whose root has these entries.
-    pub(crate) fn finish_with(mut self, root: u64, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+    pub(crate) fn finish_with(mut self, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+        let root = self.root;
         let subdirs = entries.iter().filter(|(.., kind)| *kind == 2).count() as u32;
         let all = [&[(&b"."[..], root, 2), (b"..", root, 2)][..], entries].concat();
         self.directory(root, 2 + subdirs, &all);
-        self.finish(root)
+        self.finish()
     }
 }
 

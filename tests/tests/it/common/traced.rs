@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Starts ferofs with strace, so that each of its reads takes long enough for another thread to start one.
+/// Starts ferofs with strace, so that each of its reads takes long enough for another thread to
+/// start one.
 pub(crate) fn slow_reads(strace: &Path, ferofs: &Path, log: &Path) -> Command {
     let mut command = Command::new(strace);
     command.args(["-f", "-y", "-qq", "-e", "trace=pread64,preadv2"]);
@@ -13,7 +14,8 @@ pub(crate) fn slow_reads(strace: &Path, ferofs: &Path, log: &Path) -> Command {
     command
 }
 
-/// The most threads, without the first one, that read `file`, or a file in this directory, at the same time.
+/// The most threads, without the first one, that read `file`, or a file in this directory, at the
+/// same time.
 pub(crate) fn readers_at_a_time(log: &Path, file: &Path) -> usize {
     let log = fs::read_to_string(log).unwrap();
     let thread = |line: &str| line.split_whitespace().next().unwrap().to_owned();

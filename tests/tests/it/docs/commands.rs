@@ -1,25 +1,26 @@
-//! The commands of README.md and of the guide run as they stand there, in a copy of this machine that is thrown away.
+//! The commands of README.md and of the guide run as they stand there, in a copy of this machine
+//! that is thrown away.
 //!
 //! A page is Markdown; comments, which readers do not see, say what the test does with its blocks:
 //!
 //! - A block `sh` is run. Its exit code must be 0.
 //! - `<!-- not run: REASON -->` before a block: it is not run.
 //! - `<!-- run: COMMANDS -->`: commands that readers need not see: preparations and checks.
-//! - `<!-- message of: COMMAND -->` before a block `text`: the command fails, and prints each line of the block. `...` stands for
-//!   anything.
-//! - `<!-- output of the last block -->` before a block `text`: the same for the block `sh` before it, which does not fail.
+//! - `<!-- message of: COMMAND -->` before a block `text`: the command fails, and prints each line
+//!   of the block. `...` stands for anything.
+//! - `<!-- output of the last block -->` before a block `text`: the same for the block `sh` before
+//!   it, which does not fail.
 //! - `<!-- file: NAME -->` before any block: the block becomes this file.
 //! - `<!-- needs: PROGRAM... -->`: the page is skipped where one is missing.
 //!
-//! All blocks of a page run in one folder, in their order. The root directory is an overlay in memory over this machine's, so that
-//! commands may write to /etc and mount on /mnt.
+//! All blocks of a page run in one folder, in their order. The root directory is an overlay in
+//! memory over this machine's, so that commands may write to /etc and mount on /mnt.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Run, need, scratch_in_memory};
+use ferofs_tests::{ferofs_path, need, run, scratch_in_memory};
 
 /// What each page finds in its folder, besides the command ferofs.
 const PREPARATION: &str = r#"
@@ -37,7 +38,8 @@ seq 1000 > home/documents/numbers.txt
 head -c 100000 /dev/urandom > home/pictures/holiday.jpg
 "#;
 
-/// The root directory of the commands: an overlay over this machine's. $1 is a folder in memory, $2 the program ferofs.
+/// The root directory of the commands: an overlay over this machine's. $1 is a folder in memory, $2
+/// the program ferofs.
 const SANDBOX: &str = r#"
 set -eu
 mkdir "$1/changes" "$1/work" "$1/root"
@@ -81,8 +83,8 @@ fn the_commands_of_the_guide_run() {
 }
 
 #[test]
-fn a_command_that_fails_and_a_message_that_is_not_printed_are_noticed() {
-    require!(need::root("commands of pages"));
+fn failed_commands_and_missing_messages_are_noticed() {
+    require!(need::root());
     let run = |page: &str| run_steps(&steps(page).unwrap());
     let prepared = "```sh\nferofs build rootfs a.erofs\ntest -s a.erofs\n```\n";
     assert_eq!(run(prepared), Vec::<String>::new());
@@ -109,15 +111,11 @@ fn a_command_that_fails_and_a_message_that_is_not_printed_are_noticed() {
 }
 
 fn run_page(name: &str) {
-    require!(
-        need::root("commands of pages")
-            && need::fuse("commands of pages")
-            && need::kernel_erofs("commands of pages")
-    );
+    require!(need::root() && need::fuse() && need::kernel_erofs());
     let text = fs::read_to_string(repository().join(name)).unwrap();
     let needed =
         text.lines().filter_map(|line| line.strip_prefix("<!-- needs: ")?.strip_suffix(" -->"));
-    if !needed.flat_map(str::split_whitespace).all(|program| need::tool(program, name).is_some()) {
+    if !needed.flat_map(str::split_whitespace).all(|program| need::tool(program).is_some()) {
         return;
     }
     let failures = run_steps(&steps(&text).unwrap_or_else(|error| panic!("{name}: {error}")));
@@ -198,11 +196,15 @@ fn run_steps(steps: &[Step]) -> Vec<String> {
     // What a page leaves mounted has daemons, which would stay.
     script += "cd /; for dir in $(tac /proc/self/mounts | cut -d' ' -f2 | grep -E '^/(page|mnt|opt|srv|usr)(/|$)'); do umount -l \"$dir\"; done\n";
     fs::write(dir.path().join("script"), script).unwrap();
-    let outcome = Run::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", SANDBOX, "sh"])
-        .args([dir.path(), ferofs_path()])
-        .try_run()
-        .unwrap();
+    let outcome = run!(
+        "unshare --mount --propagation private sh -c",
+        SANDBOX,
+        "sh",
+        dir.path(),
+        ferofs_path()
+    )
+    .try_run()
+    .unwrap();
     let results = dir.path().join("changes/page/results");
     let read = |name: String| fs::read_to_string(results.join(name)).unwrap_or_default();
     let mut failures = Vec::new();

@@ -1,5 +1,5 @@
-//! The guide's tables for users of squashfs-tools, erofs-utils and DwarFS: they have each option of the other tool, and name only
-//! options of ferofs that exist.
+//! The guide's tables for users of squashfs-tools, erofs-utils and DwarFS: they have each option of
+//! the other tool, and name only options of ferofs that exist.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -31,7 +31,7 @@ const COMMANDS: [&[&str]; 13] = [
 fn the_table_has_each_option_of_mksquashfs() {
     let Some(mksquashfs) = peer("mksquashfs") else { return };
     let help = Run::new(mksquashfs).arg("-help-all").try_run().unwrap();
-    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let help = help.text();
     // Options begin a line; further lines of a text are indented.
     let options: Vec<&str> = help
         .lines()
@@ -51,12 +51,8 @@ fn each_option_of_mksquashfs_gets_a_tip() {
     for option in first_cells(&text).filter(|option| option.len() > 2) {
         // `-h...` show the help.
         if !option.starts_with("-h") && !["-version", "-no-pager", "-cols"].contains(&option) {
-            let refused = ferofs().args(["build", "SOURCE", "IMAGE", option]).run();
-            assert!(
-                refused.code == 2 && refused.stderr.contains("tip: "),
-                "{option}: {}",
-                refused.stderr
-            );
+            let refused = ferofs!("build SOURCE IMAGE", option).run();
+            refused.fails(2, "tip: ");
             count += 1;
         }
     }
@@ -67,7 +63,7 @@ fn each_option_of_mksquashfs_gets_a_tip() {
 fn the_table_has_each_option_of_mkfs_erofs() {
     let Some(mkfs) = peer("mkfs.erofs") else { return };
     let help = Run::new(mkfs).arg("--help").try_run().unwrap();
-    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let help = help.text();
     let mut options = Vec::new();
     for line in help.lines().filter(|line| line.starts_with(' ')) {
         let word = line.split_whitespace().next().unwrap_or_default().trim_end_matches(',');
@@ -86,13 +82,8 @@ fn the_table_has_each_option_of_mkfs_erofs() {
 
 #[test]
 fn the_counterparts_are_options_of_ferofs() {
-    let help: String = COMMANDS
-        .iter()
-        .map(|words| {
-            let output = ferofs().args(*words).arg("--help").command().output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
-        })
-        .collect();
+    let help: String =
+        COMMANDS.iter().map(|words| ferofs().args(*words).arg("--help").run().text()).collect();
     let known: BTreeSet<&str> =
         help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
     let mut unknown = Vec::new();
@@ -163,12 +154,13 @@ fn first_cells(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The newest version of another tool, which `cargo xtask peers` installs: older ones do not have all options, and other help texts.
+/// The newest version of another tool, which `cargo xtask peers` installs: older ones do not have
+/// all options, and other help texts.
 fn peer(name: &str) -> Option<PathBuf> {
     let path = env::var_os("FEROFS_PEERS").map(|bin| Path::new(&bin).join(name));
     let path = path.filter(|path| path.exists());
     if path.is_none() {
-        need::lacks("the guide's tables", need::PEERS);
+        need::lacks(need::PEERS);
     }
     path
 }

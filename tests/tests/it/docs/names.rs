@@ -12,17 +12,18 @@ const FOLDERS: [&str; 8] =
     ["crates/", "docs/", "tests/", "xtask/", "bench/", "devtools/", "campaigns/", "fuzz/"];
 
 /// Crates whose modules DESIGN.md and READING.md name as `crate::module`, and their folders.
-const CRATES: [(&str, &str); 11] = [
+const CRATES: [(&str, &str); 12] = [
     ("format", "crates/format/src"),
     ("codec", "crates/codec/src"),
     ("read", "crates/read/src"),
-    ("build", "crates/build/src"),
+    ("host", "crates/host/src"),
+    ("write", "crates/write/src"),
     ("patch", "crates/patch/src"),
     ("ferofs", "crates/ferofs/src"),
     ("fuse", "crates/fuse/src"),
     ("cli", "crates/cli/src"),
     ("threads", "crates/threads/src"),
-    ("remote", "crates/remote/src"),
+    ("serve", "crates/serve/src"),
     ("verity", "crates/verity/src"),
 ];
 
@@ -255,7 +256,8 @@ fn the_index_lists_every_decision() {
 fn every_page_says_who_its_readers_are() {
     for page in current_pages() {
         let name = page.file_name().unwrap();
-        // The front page is for everybody, SUMMARY.md is mdBook's list of pages, and a decision has its own form.
+        // The front page is for everybody, SUMMARY.md is mdBook's list of pages, and a decision has
+        // its own form.
         let is_exempt = name == "README.md" && page.parent() == Some(repository())
             || name == "SUMMARY.md"
             || name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit());
@@ -308,8 +310,8 @@ impl Help {
     /// `None` for a command that does not exist.
     fn of(&mut self, words: &[&str]) -> Option<&str> {
         let text = self.0.entry(words.join(" ")).or_insert_with(|| {
-            let output = ferofs().args(words).arg("--help").command().output().unwrap();
-            output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+            let output = ferofs().args(words).arg("--help").run();
+            (output.code == 0).then(|| output.text())
         });
         text.as_deref()
     }

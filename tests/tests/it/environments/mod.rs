@@ -1,21 +1,28 @@
-//! The same commands in the environments in which people run ferofs: build, check, mount, extract and update one tree, and compare all of
-//! it each time. `commands.sh` has the commands; the table below has the environments. Where an environment cannot do something, the table
-//! has the message that users must see.
+//! The same commands in the environments in which people run ferofs: build, check, mount, extract
+//! and update one tree, and compare all of it each time. `commands.sh` has the commands; the table
+//! below has the environments. Where an environment cannot do something, the table has the message
+//! that users must see.
 //!
 //! Each test has mount namespaces of its own: this machine's mounts and directories do not change.
 //!
-//! Trees with owners that a user namespace does not map: a build must not take "nobody" for them silently.
+//! Trees with owners that a user namespace does not map: a build must not take "nobody" for them
+//! silently.
+
+mod file_systems;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::Path;
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Outcome, Run, need, scratch, scratch_in_memory, tree, update};
+use ferofs_tests::{Outcome, ferofs_path, need, run, scratch, scratch_in_memory, tree};
 
-/// The commands, as the argument of `sh -c`: an ordinary user may not be able to read this checkout.
+use crate::common::fixture::{chmod, copy, write};
+
+/// The commands, as the argument of `sh -c`: an ordinary user may not be able to read this
+/// checkout.
 const COMMANDS: &str = include_str!("commands.sh");
-/// Functions for the scripts of the table. `$dir` is a temporary directory with the trees and a copy of ferofs.
+/// Functions for the scripts of the table. `$dir` is a temporary directory with the trees and a
+/// copy of ferofs.
 const FUNCTIONS: &str = "
     # Makes /dev/fuse usable for all users, as udev's rules do on many machines.
     fuse_for_all() { mknod -m 666 \"$dir/fuse\" c 10 229 && mount --bind \"$dir/fuse\" /dev/fuse; }
@@ -28,11 +35,12 @@ const STEPS: &[&str] = &["build", "check", "diff", "mount", "fuse", "extract", "
 /// A preload layer changes what a command sees of a tree, not what a mount shows.
 const STEPS_WITHOUT_MOUNTS: &[&str] = &["build", "check", "diff", "extract", "patch"];
 
-/// One environment.
 struct Environment {
-    /// A script of sh(1) that makes the environment and ends with the commands in it, `"$@"`. It runs as root.
+    /// A script of sh(1) that makes the environment and ends with the commands in it, `"$@"`. It
+    /// runs as root.
     enter: &'static str,
-    /// The tree: `root` has everything, `user` what an ordinary user can read and restore, and belongs to nobody.
+    /// The tree: `root` has everything, `user` what an ordinary user can read and restore, and
+    /// belongs to nobody.
     tree: &'static str,
     /// The steps to run.
     steps: &'static [&'static str],
@@ -72,7 +80,8 @@ environments! {
     };
     no_proc: Environment {
         enter: "mount -t tmpfs none /proc; \"$@\"",
-        // Without /proc, Linux gives no way to set attributes of special files and links. Extraction names each that is lost.
+        // Without /proc, Linux gives no way to set attributes of special files and links.
+        // Extraction names each that is lost.
         failures: &[
             ("mount", "is /proc mounted?"),
             ("fuse", "Is /proc mounted?"),
@@ -109,11 +118,17 @@ environments! {
         failures: &[("mount", "out/mnt: Permission denied"), ("fuse", "out/mnt: Permission denied")],
         ..USER
     };
+    // As on NFS with root_squash.
+    a_root_that_may_not_change_owners: Environment {
+        enter: "setpriv --bounding-set=-chown --inh-caps=-chown \"$@\"",
+        failures: &[("extract", "chown: Operation not permitted"), ("patch", "chown: Operation not permitted")],
+        ..ROOT
+    };
     a_read_only_file_system: Environment {
         enter: "mount --bind $dir $dir; mount -o remount,bind,ro $dir; mount -t tmpfs out $dir/out
             mount -o remount,bind,ro /; \"$@\"",
         steps: &["build-here", "build", "check", "diff", "mount", "fuse", "extract", "patch"],
-        failures: &[("build-here", "create a file in: Read-only file system")],
+        failures: &[("build-here", "create a file in this directory: Read-only file system")],
         ..ROOT
     };
     eight_open_files: Environment {
@@ -138,7 +153,8 @@ environments! {
     };
 }
 
-/// Preload layers. The script copies the tree of the user, and gives files owners, devices and attributes that only root can give.
+/// Preload layers. The script copies the tree of the user, and gives files owners, devices and
+/// attributes that only root can give.
 const FAKE: Environment =
     Environment { tree: "out/fake", steps: STEPS_WITHOUT_MOUNTS, tools: &["fakeroot"], ..ROOT };
 
@@ -155,13 +171,14 @@ const PREPARE_FAKE: &str = "fake='set -e
 /// Runs the steps in the environment, and compares what they print.
 fn run(name: &str, environment: &Environment) {
     if need::is_quick() {
-        need::lacks(name, need::WITHOUT_QUICK);
+        need::lacks(need::WITHOUT_QUICK);
         return;
     }
     let tools = ["unshare", "setpriv", "find", "getfattr", "tar"].iter().chain(environment.tools);
-    if !need::root(name)
-        || !need::fuse(name)
-        || tools.into_iter().any(|tool| need::tool(tool, name).is_none())
+    if !need::root()
+        || !need::fuse()
+        || tools.into_iter().any(|tool| need::tool(tool).is_none())
+        || environment.enter.contains("--user ") && !need::user_namespaces()
     {
         return;
     }
@@ -169,15 +186,23 @@ fn run(name: &str, environment: &Environment) {
     prepare(dir.path(), environment.tree == "root");
     let out = dir.path().join("out");
     let script = format!("dir=$1; shift\n{FUNCTIONS}\n{PREPARE_FAKE}\n{}", environment.enter);
-    let outcome = Run::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"])
-        .arg(dir.path())
-        .args(["sh", "-c", COMMANDS, "sh"])
-        .args([&dir.path().join("ferofs"), dir.path(), &out])
-        .arg(environment.tree)
-        .args(environment.steps)
-        .run();
-    let stdout = String::from_utf8_lossy(&outcome.stdout);
+    let outcome = run!(
+        "unshare --mount --propagation private sh -c",
+        &script,
+        "sh",
+        dir.path(),
+        "sh",
+        "-c",
+        COMMANDS,
+        "sh",
+        dir.path().join("ferofs"),
+        dir.path(),
+        &out,
+        environment.tree
+    )
+    .args(environment.steps)
+    .run();
+    let stdout = outcome.text();
     let lines: Vec<&str> = stdout.lines().collect();
     let wrong = environment.steps.iter().filter(|step| {
         let failure = environment.failures.iter().find(|(failing, _)| failing == *step);
@@ -194,7 +219,8 @@ fn run(name: &str, environment: &Environment) {
     );
 }
 
-/// Whether the step failed as documented: an exit code of an error, and one message of ferofs with this text.
+/// Whether the step failed as documented: an exit code of an error, and one message of ferofs with
+/// this text.
 fn is_failure(line: &str, message: &str) -> bool {
     let documented = ["1: ferofs: ", "2: ferofs: "].iter().any(|start| line.starts_with(start));
     documented && line.contains(message) && !line.contains("panicked")
@@ -206,15 +232,17 @@ fn prepare(dir: &Path, root: bool) {
     let (source, second) = (dir.join(name), dir.join(format!("{name}-2")));
     fs::create_dir(&source).unwrap();
     tree::create(&source, &tree::Options { root, ..tree::Options::small() }).unwrap();
-    update::copy(&source, &second).unwrap();
-    update::update(&second, 1, 3).unwrap();
+    copy(&source, &second);
+    fs::write(second.join("files/text/4097"), "changed").unwrap();
+    fs::rename(second.join("sparse"), second.join("files/moved")).unwrap();
+    write(&second.join("new/file"), "new".repeat(9000));
     fs::copy(ferofs_path(), dir.join("ferofs")).unwrap();
     fs::create_dir(dir.join("out")).unwrap();
-    fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
+    chmod(dir, 0o755);
     if !root {
         // Without root, extraction does not set the bits for other users and groups.
         let script = "chown -hR 65534:65534 \"$@\"; chmod -R ug-s \"$@\"";
-        Run::new("sh").args(["-c", script, "sh"]).args([&source, &second]).run().success();
+        run!("sh -c", script, "sh", &source, &second).success();
         chown(dir.join("out"), Some(NOBODY), Some(NOBODY)).unwrap();
     }
 }
@@ -223,36 +251,35 @@ fn prepare(dir: &Path, root: bool) {
 fn build(dir: &Path, options: &[&str]) -> Outcome {
     let image = dir.join("image");
     let _ = fs::remove_file(&image);
-    let command = Run::new("unshare").args(["--user", "--map-root-user"]).arg(ferofs_path());
+    let command = run!("unshare --user --map-root-user", ferofs_path());
     command.args(["build", "-q"]).args(options).arg(dir.join("tree")).arg(image).run()
 }
 
 #[test]
 fn a_build_tells_of_owners_that_a_user_namespace_does_not_map() {
-    require!(need::tool("unshare", "a namespace").is_some());
+    require!(need::user_namespaces());
     let dir = scratch();
     let file = dir.path().join("tree/file");
     fs::create_dir(dir.path().join("tree")).unwrap();
     fs::write(&file, "content").unwrap();
     assert_eq!(build(dir.path(), &[]).success().stderr, "");
     chown(&file, Some(12345), Some(0)).unwrap();
-    let told = build(dir.path(), &[]).success().stderr;
-    assert!(
-        told.contains("tree/file: owner 65534, group 0: this user namespace does not map"),
-        "{told}"
-    );
+    build(dir.path(), &[])
+        .success()
+        .says("tree/file: owner 65534, group 0: this user namespace does not map");
     assert_ne!(build(dir.path(), &["--strict"]).code, 0);
     assert_eq!(build(dir.path(), &["--all-root"]).success().stderr, "");
 }
 
 #[test]
-fn a_build_refuses_access_control_lists_that_a_user_namespace_does_not_map() {
-    require!(need::tool("unshare", "an ACL in a namespace").is_some());
+fn a_build_refuses_lists_that_a_user_namespace_does_not_map() {
+    require!(need::user_namespaces());
     let dir = scratch();
     let file = dir.path().join("tree/file");
     fs::create_dir(dir.path().join("tree")).unwrap();
     fs::write(&file, "content").unwrap();
-    // Version 2; the owner, user 12345, the group, the mask and others, each with its tag and permissions.
+    // Version 2; the owner, user 12345, the group, the mask and others, each with its tag and
+    // permissions.
     let entries = [
         (0x01u16, 6u16, u32::MAX),
         (0x02, 4, 12345),
@@ -268,10 +295,6 @@ fn a_build_refuses_access_control_lists_that_a_user_namespace_does_not_map() {
         .unwrap();
     let refused = build(dir.path(), &[]);
     assert_eq!(refused.code, 1, "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("tree/file: its ACL names users or groups"),
-        "{}",
-        refused.stderr
-    );
+    refused.says("tree/file: its ACL names users or groups");
     build(dir.path(), &["--no-xattrs"]).success();
 }

@@ -1,19 +1,19 @@
-//! Damaged images: truncated, zeroed, with flipped bits. Each command ends with a documented exit code and, if that is not 0, with an
-//! error message; it never panics, hangs, or uses much memory.
+//! Damaged images: truncated, zeroed, with flipped bits. Each command ends with a documented exit
+//! code and, if that is not 0, with an error message; it never panics, hangs, or uses much memory.
 //!
-//! The images in tests/corrupt once showed a defect: every command now refuses them or reads them safely.
+//! The images in tests/corrupt once showed a defect: every command now refuses them or reads them
+//! safely.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, thread};
 
-use ferofs_tests::rng::Rng;
-use ferofs_tests::{ferofs, need, scratch_in_memory, tree};
+use ferofs_tests::{Rng, ferofs, need, scratch_in_memory, tree};
 
 use crate::common::fixture::{Fixture, full};
 use crate::common::hostile::{assert_handled, command};
+use crate::common::image_editor::ImageEditor;
 
-/// A kind of damage.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Cut(usize),
@@ -80,7 +80,7 @@ fn every_command_handles_damaged_images() {
 
 #[test]
 fn check_finds_truncation_and_a_wrong_checksum() {
-    let fixture = Fixture::new(&tree::Options::small());
+    let fixture = Fixture::small();
     let image = fs::read(fixture.build("image", ["--compress", "lz4"])).unwrap();
     let mut damages: Vec<_> =
         [1024, 1200, 2000, image.len() / 2, image.len() - 4096].map(Damage::Cut).to_vec();
@@ -97,7 +97,8 @@ fn check_finds_truncation_and_a_wrong_checksum() {
     }
 }
 
-/// Removes the checksum feature, so that readers do not reject damage in the block of the superblock at once.
+/// Removes the checksum feature, so that readers do not reject damage in the block of the
+/// superblock at once.
 fn without_checksum(mut image: Vec<u8>) -> Vec<u8> {
     image[1024 + 8] &= !1;
     image
@@ -143,15 +144,15 @@ fn run_all_commands(fixture: &Fixture, image: &[u8], damages: &[Damage]) {
 #[test]
 fn padding_without_its_feature_bit_is_found() {
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("file"), "words and more words, ".repeat(9000)).unwrap();
+    fixture.write("file", "words and more words, ".repeat(9000));
     let image = fixture.build("image", ["-z", "lz4", "-C", "16384", "-E", "nosbcrc"]);
-    ferofs().args(["check", "--deep"]).arg(&image).run().success();
+    ferofs!("check --deep", &image).success();
     let mut bytes = fs::read(&image).unwrap();
     bytes[1024 + 0x50] &= !1;
     fs::write(&image, bytes).unwrap();
-    let outcome = ferofs().args(["check", "--deep", "--json"]).arg(&image).run();
+    let outcome = ferofs!("check --deep --json", &image).run();
     assert_eq!(outcome.code, 4);
-    assert!(String::from_utf8_lossy(&outcome.stdout).contains(r#""rule":"decode""#));
+    assert!(outcome.text().contains(r#""rule":"decode""#));
 }
 
 #[test]
@@ -171,4 +172,78 @@ fn regression_images_are_handled() {
         assert_handled(&command(&["extract"], &image, &[&target]), &format!("extract {name}"));
         assert_ne!(command(&["check"], &image, &[]).code, 0, "{name}: check finds nothing");
     }
+}
+
+#[test]
+fn an_image_that_is_cut_off_gives_one_line() {
+    let fixture = Fixture::empty();
+    for number in 0..300 {
+        let dir = fixture.source().join((number % 7).to_string());
+        fs::create_dir_all(dir.join("below")).unwrap();
+        fs::write(dir.join(number.to_string()), format!("{number} ").repeat(3000)).unwrap();
+    }
+    for options in [&["-z", "none"][..], &["-z", "lz4"], &["--preset", "small"]] {
+        let image = fixture.build("image", options);
+        let len = fs::metadata(&image).unwrap().len();
+        let file = fs::File::options().write(true).open(&image).unwrap();
+        for have in [len - 1, len / 8 * 7, len / 2] {
+            file.set_len(have).unwrap();
+            let told = ferofs!("check --deep", &image).failure(4).stderr;
+            let expected = format!("truncated: the file has {have} bytes, and should have {len}");
+            assert!(told.contains(&expected) && told.lines().count() <= 2, "{options:?}: {told}");
+        }
+        drop(file);
+        fs::remove_file(&image).unwrap();
+    }
+}
+
+/// Programs would cut such a name, or take it for a path.
+#[test]
+fn names_that_no_file_can_have_are_errors() {
+    let fixture = Fixture::empty();
+    for dir in ["nul", "slash"] {
+        fs::create_dir(fixture.source().join(dir)).unwrap();
+        for file in ["aaa", "b-b", "ccc"] {
+            fs::write(fixture.source().join(dir).join(file), file).unwrap();
+        }
+    }
+    let mut image =
+        ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
+    for (name, wrong) in [("nul/b-b", 0), ("slash/b-b", b'/')] {
+        let at = image.find(name).name.start + 1;
+        image.bytes[at] = wrong;
+    }
+    let path = fixture.path("wrong");
+    fs::write(&path, &image.bytes).unwrap();
+    let target = fixture.path("target");
+    let commands: [(&[&str], &[&Path]); 8] = [
+        (&["ls"], &[Path::new("/nul"), Path::new("/slash")]),
+        (&["ls", "-R"], &[]),
+        (&["ls", "-l"], &[Path::new("/nul"), Path::new("/slash")]),
+        (&["cat", "--sums"], &[]),
+        (&["du", "-a"], &[]),
+        (&["inspect"], &[]),
+        (&["extract"], &[&target]),
+        (&["check"], &[]),
+    ];
+    for (args, paths) in commands {
+        let outcome = command(args, &path, paths);
+        assert_eq!(outcome.code, if args == ["check"] { 4 } else { 1 }, "{args:?}");
+        for dir in ["nul", "slash"] {
+            let message = format!("{dir}: directory: invalid name (nid ");
+            outcome.says(&message);
+        }
+        let listed = String::from_utf8_lossy(&outcome.stdout);
+        match args {
+            ["check"] | ["extract"] => {}
+            _ => assert_eq!(listed.matches("ccc").count(), 2, "{args:?}: {listed}"),
+        }
+    }
+    for dir in ["nul", "slash"] {
+        assert_eq!(fs::read(target.join(dir).join("ccc")).unwrap(), b"ccc");
+    }
+    // A comparison must not skip the damaged directories because both images have them as the same
+    // inodes.
+    let outcome = ferofs().arg("diff").args([&path, &fixture.path("image")]).run();
+    assert_eq!(outcome.code, 2, "{}", outcome.stderr);
 }

@@ -1,12 +1,10 @@
-//! Images with one false field, of kinds that have caused defects in readers. `ferofs check` must find it; the other commands must end
-//! as documented, within limits on time and memory.
+//! Images with one false field, of kinds that have caused defects in readers. `ferofs check` must
+//! find it; the other commands must end as documented, within limits on time and memory.
 
 use std::fs;
 
-use ferofs_tests::content::Content;
-use ferofs_tests::need;
-use ferofs_tests::rng::Rng;
 use ferofs_tests::tree::DirWriter;
+use ferofs_tests::{Content, Rng, need};
 use rustix::fs::FileType;
 
 use crate::common::fixture::Fixture;
@@ -107,7 +105,8 @@ const INODES: [FieldChange; 13] = [
     ("a directory that claims to be compressed", |f| layout(f, "outer", 3)),
 ];
 
-/// False fields of the index of a compressed file. Its header has 8 bytes and follows the inode and its xattrs.
+/// False fields of the index of a compressed file. Its header has 8 bytes and follows the inode and
+/// its xattrs.
 const MAPS: [FieldChange; 6] = [
     ("an algorithm that does not exist", |f| f.put(map(f) + 6, 0x0F, 1)),
     ("clusters of 2^27 bytes", |f| f.put(map(f) + 7, 0x0F, 1)),
@@ -182,7 +181,7 @@ fn check_finds_each_false_field() {
 
 #[test]
 fn the_daemon_handles_each_false_field() {
-    require!(need::fuse("FUSE mounts of images that change"));
+    require!(need::fuse());
     let fixture = Fixture::empty();
     create(&fixture);
     let image =

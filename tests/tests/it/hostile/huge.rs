@@ -1,5 +1,6 @@
-//! Small images that describe exabytes: with holes, with blocks that many files share, with tables that overlap. Each command ends within
-//! limits on time and memory, with a result or with a message that names the reached limit.
+//! Small images that describe exabytes: with holes, with blocks that many files share, with tables
+//! that overlap. Each command ends within limits on time and memory, with a result or with a
+//! message that names the reached limit.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -8,8 +9,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, Outcome, Run, need};
+use ferofs_tests::{Mount, Outcome, Run, ferofs_path, need};
 
 use crate::common::fixture::Fixture;
 use crate::common::image_writer::{
@@ -37,7 +37,8 @@ const CASES: [Case; 8] = [
 /// The bit of nids in the metabox.
 const IN_METABOX: u64 = 1 << 63;
 const BLOCK: u64 = 4096;
-/// A command that takes longer is not limited by the image's size. Without optimization, the slowest takes 45 seconds.
+/// A command that takes longer is not limited by the image's size. Without optimization, the
+/// slowest takes 45 seconds.
 const HANG: Duration = Duration::from_secs(300);
 /// The limit on resident memory in bytes, in addition to the size of the image.
 const MEMORY: u64 = 128 << 20;
@@ -47,9 +48,8 @@ const EMPTY: InodeSpec<'static> =
 
 fn with_metabox(size: u64, encoded: &[u8], len: u64, lz4: bool, slot: u64) -> Vec<u8> {
     let mut writer = ImageWriter::new(LZ4_0PADDING | CHUNKED_FILE | BIT48 | METABOX);
-    let root = writer.reserve(100);
     writer.metabox(size, encoded, len, lz4);
-    writer.finish_with(root, &[(b"file", IN_METABOX | slot, 1)])
+    writer.finish_with(&[(b"file", IN_METABOX | slot, 1)])
 }
 
 /// The inode is the last one in the first block of the metabox, so its chunk table is in the hole.
@@ -100,18 +100,18 @@ fn far_inodes() -> Vec<u8> {
     const ZEROES: usize = 11 << 20;
     let inodes: Vec<u8> = (0..2000).flat_map(|nid| EMPTY.bytes(nid)).collect();
     let len = (ZEROES + inodes.len()) as u64;
-    let mut writer = ImageWriter::new(LZ4_0PADDING | BIT48 | METABOX);
-    let root = writer.reserve(0);
+    let mut writer = ImageWriter::with_root(LZ4_0PADDING | BIT48 | METABOX, 0);
     writer.metabox(len, &lz4(&[0; 64], 1, ZEROES - 64, &inodes), len, true);
     let names: Vec<_> = (0..2000).map(|number| format!("{number:06}").into_bytes()).collect();
     let nid = |number: usize| IN_METABOX | (ZEROES / 32 + number * 2) as u64;
     let entries: Vec<_> =
         names.iter().enumerate().map(|(number, name)| (&name[..], nid(number), 1)).collect();
-    with_root_blocks(writer, root, &entries)
+    with_root_blocks(writer, &entries)
 }
 
 /// The image whose root has these entries, in blocks outside the inode.
-fn with_root_blocks(mut writer: ImageWriter, root: u64, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+fn with_root_blocks(mut writer: ImageWriter, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+    let root = writer.root;
     let all = [&[(&b"."[..], root, 2), (b"..", root, 2)][..], entries].concat();
     let blocks = dir_blocks(&all);
     let union = writer.data(&blocks);
@@ -120,13 +120,12 @@ fn with_root_blocks(mut writer: ImageWriter, root: u64, entries: &[(&[u8], u64, 
         root,
         &InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size, union, links: 2, after: &[] },
     );
-    writer.finish(root)
+    writer.finish()
 }
 
 fn overlapping_tables() -> Vec<u8> {
     const CHUNKS: usize = 1 << 18;
-    let mut writer = ImageWriter::new(CHUNKED_FILE);
-    let root = writer.reserve(0);
+    let mut writer = ImageWriter::with_root(CHUNKED_FILE, 0);
     let size = CHUNKS as u64 * BLOCK;
     let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size, union: 0, links: 1, after: &[] };
     let nids: Vec<_> = (0..1000).map(|_| writer.inode(&file)).collect();
@@ -134,7 +133,7 @@ fn overlapping_tables() -> Vec<u8> {
     writer.data(&vec![0; CHUNKS * 4]);
     let names: Vec<_> = (0..1000).map(|number| format!("{number:06}").into_bytes()).collect();
     let entries: Vec<_> = names.iter().zip(&nids).map(|(name, nid)| (&name[..], *nid, 1)).collect();
-    with_root_blocks(writer, root, &entries)
+    with_root_blocks(writer, &entries)
 }
 
 /// A block with as many entries as possible, all of them names of `nid`.
@@ -149,7 +148,6 @@ fn full_block(nid: u64) -> Vec<u8> {
 fn shared_block() -> Vec<u8> {
     const BLOCKS: usize = 1 << 18;
     let mut writer = ImageWriter::new(CHUNKED_FILE);
-    let root = writer.reserve(100);
     let file = writer.file(b"content");
     let block = writer.data(&full_block(file));
     let table: Vec<u8> = block.to_le_bytes().repeat(BLOCKS);
@@ -162,12 +160,11 @@ fn shared_block() -> Vec<u8> {
         links: 2,
         after: &table,
     });
-    writer.finish_with(root, &[(b"dir", dir, 2)])
+    writer.finish_with(&[(b"dir", dir, 2)])
 }
 
 fn shared_directories(count: usize) -> Vec<u8> {
-    let mut writer = ImageWriter::new(0);
-    let root = writer.reserve(0);
+    let mut writer = ImageWriter::with_root(0, 0);
     let file = writer.file(b"content");
     let union = writer.data(&full_block(file));
     let dir =
@@ -175,14 +172,13 @@ fn shared_directories(count: usize) -> Vec<u8> {
     let nids: Vec<_> = (0..count).map(|_| writer.inode(&dir)).collect();
     let names: Vec<_> = (0..count).map(|number| format!("{number:06}").into_bytes()).collect();
     let entries: Vec<_> = names.iter().zip(&nids).map(|(name, nid)| (&name[..], *nid, 2)).collect();
-    with_root_blocks(writer, root, &entries)
+    with_root_blocks(writer, &entries)
 }
 
 fn hole() -> Vec<u8> {
     let mut writer = ImageWriter::new(0);
-    let root = writer.reserve(100);
     let file = writer.inode(&InodeSpec { size: 1 << 62, ..EMPTY });
-    writer.finish_with(root, &[(b"file", file, 1)])
+    writer.finish_with_file(file)
 }
 
 /// How a command violated a limit or a rule, if it did.
@@ -264,7 +260,6 @@ fn the_limits_of_a_sparse_image_follow_from_its_stored_size() {
     let image = fixture.path("image");
     fs::write(fixture.path("other"), hole()).unwrap();
     let mut writer = ImageWriter::new(CHUNKED_FILE);
-    let root = writer.reserve(100);
     let large = writer.inode(&InodeSpec { size: SIZE - (1 << 30), union: 20, ..EMPTY });
     let file = InodeSpec {
         mode: REGULAR,
@@ -275,7 +270,7 @@ fn the_limits_of_a_sparse_image_follow_from_its_stored_size() {
         after: &[],
     };
     let table = writer.inode(&file);
-    let mut bytes = writer.finish_with(root, &[(b"file", large, 1), (b"table", table, 1)]);
+    let mut bytes = writer.finish_with(&[(b"file", large, 1), (b"table", table, 1)]);
     bytes[1024 + 0x24..][..4].copy_from_slice(&((SIZE / BLOCK) as u32).to_le_bytes());
     fs::write(&image, &bytes).unwrap();
     File::options().write(true).open(&image).unwrap().set_len(SIZE).unwrap();
@@ -295,8 +290,7 @@ fn the_message_names_the_limit_and_the_option_raises_it() {
             .arg(&image)
             .run()
     };
-    let outcome = list("1").failure(1);
-    assert!(outcome.stderr.contains("--work-limit"), "{}", outcome.stderr);
+    list("1").failure(1).says("--work-limit");
     for limit in ["8", "0"] {
         let names = list(limit).success().stdout.iter().filter(|byte| **byte == b'\n').count();
         assert_eq!(names, DIRECTORIES * 292);
@@ -329,10 +323,11 @@ fn a_signal_ends_an_endless_extraction() {
 
 #[test]
 fn the_daemon_answers_other_requests_during_expensive_ones() {
-    require!(need::fuse("FUSE mounts of hostile images"));
+    require!(need::fuse());
     let fixture = Fixture::empty();
     let (image, dir) = (fixture.path("image"), fixture.directory("mount"));
-    // Of the last two, the list is expensive, too, or the requests are not: there the list must only end.
+    // Of the last two, the list is expensive, too, or the requests are not: there the list must
+    // only end.
     for (number, (name, create)) in
         [CASES[0], CASES[1], CASES[2], CASES[3], CASES[7]].into_iter().enumerate()
     {

@@ -1,15 +1,14 @@
 //! The FUSE daemon shows the source, starts in the background, and ends with the mount.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use ferofs_tests::mount::is_mounted;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, compare, ferofs, need, tree, xattr};
+use ferofs_tests::{Mount, Rng, compare, ferofs, ferofs_path, need, tree, xattr};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
@@ -22,7 +21,7 @@ fn mounted(fixture: &Fixture, image: &Path) -> Mount {
 
 #[test]
 fn the_whole_test_tree_is_shown() {
-    require!(need::fuse("FUSE mounts"));
+    require!(need::fuse());
     let fixture = Fixture::new(&usual_tree());
     for compression in COMPRESSIONS {
         let image = fixture.build(compression, ["--compress", compression]);
@@ -34,16 +33,8 @@ fn the_whole_test_tree_is_shown() {
 }
 
 #[test]
-fn small_blocks_are_shown() {
-    require!(need::fuse("FUSE mounts of small blocks"));
-    let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
-    let image = fixture.build("image", ["--compress", "lz4", "-b", "512"]);
-    fixture.assert_same_as_source(mounted(&fixture, &image).path());
-}
-
-#[test]
 fn parallel_readers_get_the_right_bytes() {
-    require!(need::fuse("parallel FUSE reads"));
+    require!(need::fuse());
     let (fixture, image) =
         Fixture::with_image(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
     let mount = mounted(&fixture, &image);
@@ -74,13 +65,12 @@ fn parallel_readers_get_the_right_bytes() {
 #[test]
 fn two_reads_are_answered_at_the_same_time() {
     const READERS: usize = 8;
-    let what = "FUSE reads at the same time";
-    let Some(strace) = need::tool("strace", what) else { return };
-    require!(need::fuse(what));
+    let Some(strace) = need::tool("strace") else { return };
+    require!(need::fuse());
     let fixture = Fixture::empty();
     let names: Vec<String> = (0..READERS).map(|number| format!("file{number}")).collect();
     for name in &names {
-        fs::write(fixture.source().join(name), name.repeat(10_000)).unwrap();
+        fixture.write(name, name.repeat(10_000));
     }
     let (image, dir, log) =
         (fixture.build("image", ["--quiet"]), fixture.directory("mount"), fixture.path("log"));
@@ -102,10 +92,10 @@ fn two_reads_are_answered_at_the_same_time() {
 
 #[test]
 fn the_command_returns_after_the_image_is_mounted() {
-    require!(need::fuse("background FUSE mounts"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::fuse());
+    let (fixture, image) = Fixture::small_image();
     let dir = fixture.directory("mount");
-    ferofs().args(["mount", "--fuse"]).args([&image, &dir]).run().success();
+    ferofs!("mount --fuse", &image, &dir).success();
     let mount = Mount::adopt(&dir);
     fixture.assert_same_as_source(mount.path());
     mount.unmount().unwrap();
@@ -114,8 +104,8 @@ fn the_command_returns_after_the_image_is_mounted() {
 
 #[test]
 fn a_signal_to_the_daemon_unmounts() {
-    require!(need::fuse("signals to the FUSE daemon"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::fuse());
+    let (fixture, image) = Fixture::small_image();
     for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT)] {
         let dir = fixture.directory(name);
         let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
@@ -129,8 +119,8 @@ fn a_signal_to_the_daemon_unmounts() {
 
 #[test]
 fn a_mount_is_read_only() {
-    require!(need::fuse("writing to a FUSE mount"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::fuse());
+    let (fixture, image) = Fixture::small_image();
     let mount = mounted(&fixture, &image);
     let refused =
         |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
@@ -143,8 +133,8 @@ fn a_mount_is_read_only() {
 
 #[test]
 fn statfs_reports_the_size_of_the_image() {
-    require!(need::fuse("statfs of a FUSE mount"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::fuse());
+    let (fixture, image) = Fixture::small_image();
     let mount = mounted(&fixture, &image);
     let stat = rustix::fs::statvfs(mount.path()).unwrap();
     assert_eq!(stat.f_frsize, 4096);
@@ -155,8 +145,8 @@ fn statfs_reports_the_size_of_the_image() {
 
 #[test]
 fn lookups_of_missing_names_fail() {
-    require!(need::fuse("lookups in a FUSE mount"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::fuse());
+    let (fixture, image) = Fixture::small_image();
     let mount = mounted(&fixture, &image);
     for name in ["no such name", "files/text/4097x", "files/text/", &"n".repeat(255)] {
         let found = fs::symlink_metadata(mount.path().join(name));
@@ -171,51 +161,114 @@ fn lookups_of_missing_names_fail() {
 }
 
 #[test]
-fn names_that_linux_cannot_have_are_not_shown() {
-    require!(need::fuse("wrong names in a FUSE mount"));
+fn names_that_linux_cannot_have_end_a_listing() {
+    require!(need::fuse());
     let fixture = Fixture::empty();
     let source = File::open(fixture.source()).unwrap();
-    for name in ["a-nul", "b-slash", "file"] {
-        fs::write(fixture.source().join(name), name).unwrap();
+    for name in ["file", "nul", "slash", "twice"] {
+        fs::create_dir(fixture.source().join(name)).unwrap();
+        for below in ["aaa", "b-b", "ccc"] {
+            fs::write(fixture.source().join(name).join(below), below).unwrap();
+        }
     }
     for name in ["user.nul-key", "user.empty-key", "user.slash/key", "user.key"] {
         xattr::set(&source, b"file", name.as_bytes(), b"value").unwrap();
     }
     let mut image =
         ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
-    for (name, wrong) in [("a-nul", 0), ("b-slash", b'/')] {
+    for (name, wrong) in [("nul/b-b", 0), ("slash/b-b", b'/')] {
         let at = image.find(name).name.start + 1;
         image.bytes[at] = wrong;
     }
+    let name = image.find("twice/ccc").name;
+    image.bytes[name].fill(b'a');
     let find = |image: &ImageEditor, key: &[u8]| {
         image.bytes.windows(key.len()).position(|bytes| bytes == key).unwrap()
     };
     let nul = find(&image, b"nul-keyvalue") + 3;
     image.bytes[nul] = 0;
-    // The length of the name is before it, and the length of the value, which takes the bytes of the name.
+    // The length of the name is before it, and the length of the value, which takes the bytes of
+    // the name.
     let empty = find(&image, b"empty-keyvalue");
     image.put(empty - 4, 0, 1);
     image.put(empty - 2, "empty-keyvalue".len() as u64, 2);
     fs::write(fixture.path("wrong"), &image.bytes).unwrap();
 
     let mount = mounted(&fixture, &fixture.path("wrong"));
-    let names: Vec<_> =
-        fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["file"]);
+    for name in ["nul", "slash"] {
+        let path = mount.path().join(name);
+        // The kernel asks for names with attributes first, and for names alone when nobody used the
+        // attributes.
+        for _ in 0..3 {
+            let mut entries = fs::read_dir(&path).unwrap();
+            assert_eq!(entries.next().unwrap().unwrap().file_name(), "aaa");
+            let error = entries.next().unwrap().unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+        }
+        assert!(!Command::new("ls").arg(&path).status().unwrap().success());
+        assert!(path.join("ccc").exists());
+    }
+    for _ in 0..3 {
+        let listed: Vec<_> =
+            fs::read_dir(mount.path().join("twice")).unwrap().map(Result::unwrap).collect();
+        assert_eq!(
+            listed.iter().map(DirEntry::file_name).collect::<Vec<_>>(),
+            ["aaa", "b-b", "aaa"]
+        );
+        // The kernel's driver looks up a name as well, and finds the first of them.
+        assert_eq!(fs::read(listed[2].path()).unwrap(), b"aaa");
+    }
     let keys = xattr::all(File::open(mount.path()).unwrap(), b"file").unwrap();
     // Linux allows a slash here.
     assert_eq!(keys.into_keys().collect::<Vec<_>>(), [&b"user.key"[..], b"user.slash/key"]);
 }
 
-/// A copy of a directory must fail if a file is damaged. Without the name, it would succeed without the file.
+/// In a damaged directory of several blocks, the kernel's driver finds some names in another block
+/// than the listing.
+#[test]
+fn names_that_come_twice_lead_to_the_file_that_a_lookup_finds() {
+    require!(need::fuse());
+    let fixture = Fixture::empty();
+    let file = |number| format!("{number:04}-{}", "name".repeat(40));
+    for number in 0..1200 {
+        fs::write(fixture.source().join(file(number)), format!("{number:04}")).unwrap();
+    }
+    let mut image =
+        ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
+    for number in 600..1200 {
+        let name = image.find(&file(number)).name;
+        image.bytes[name][..4].copy_from_slice(format!("{:04}", number - 600).as_bytes());
+    }
+    fs::write(fixture.path("wrong"), &image.bytes).unwrap();
+    let read = |is_listed: bool| -> Vec<_> {
+        let mount = mounted(&fixture, &fixture.path("wrong"));
+        if is_listed {
+            // The kernel asks for attributes with the names as long as somebody uses them.
+            let entries = fs::read_dir(mount.path()).unwrap().map(Result::unwrap);
+            assert_eq!(entries.filter(|entry| entry.metadata().unwrap().is_file()).count(), 1200);
+        }
+        let contents = (0..600)
+            .map(|number| fs::read_to_string(mount.path().join(file(number))).ok())
+            .collect();
+        drop(mount);
+        fs::remove_dir(fixture.path("mount")).unwrap();
+        contents
+    };
+    let different: Vec<_> =
+        read(true).into_iter().zip(read(false)).filter(|(a, b)| a != b).collect();
+    assert_eq!(different, []);
+}
+
+/// A copy of a directory must fail if a file is damaged. Without the name, it would succeed without
+/// the file.
 #[test]
 fn names_of_damaged_inodes_are_listed() {
-    require!(need::fuse("damaged inodes in a FUSE mount"));
+    require!(need::fuse());
     let fixture = Fixture::empty();
     fs::create_dir(fixture.source().join("dir")).unwrap();
     let names = ["dir", "inode", "nid", "nid-of-none", "sound", "type"];
     for name in &names[1..] {
-        fs::write(fixture.source().join(name), name).unwrap();
+        fixture.write(name, name);
     }
     let mut image =
         ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
@@ -232,7 +285,8 @@ fn names_of_damaged_inodes_are_listed() {
     fs::write(fixture.path("damaged"), &image.bytes).unwrap();
 
     let mount = mounted(&fixture, &fixture.path("damaged"));
-    // The kernel asks for names with attributes first, and for names alone when nobody used the attributes.
+    // The kernel asks for names with attributes first, and for names alone when nobody used the
+    // attributes.
     for _ in 0..3 {
         let entries: Vec<_> = fs::read_dir(mount.path()).unwrap().map(Result::unwrap).collect();
         let mut listed: Vec<_> = entries.iter().map(|entry| entry.file_name()).collect();
@@ -255,9 +309,9 @@ fn names_of_damaged_inodes_are_listed() {
 
 #[test]
 fn all_of_usr_is_shown() {
-    require!(full() && need::fuse("/usr through FUSE"));
+    require!(full() && need::fuse());
     let fixture = Fixture::empty();
     let image = fixture.path("usr");
-    ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();
+    ferofs!("build --compress lz4 /usr", &image).success();
     compare(Path::new("/usr"), mounted(&fixture, &image).path(), &same()).unwrap().assert_same();
 }

@@ -1,13 +1,11 @@
 //! Linux mounts each image and shows the source.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, Run, compare, ferofs, need, tree};
+use ferofs_tests::{Mount, Rng, compare, ferofs, ferofs_path, need, run, tree};
 
-use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
+use crate::common::fixture::{COMPRESSIONS, Fixture, chmod, full, same, usual_tree};
 
 /// Builds an image with these options, and fails unless Linux shows the source.
 #[track_caller]
@@ -20,60 +18,33 @@ fn assert_shown(fixture: &Fixture, name: &str, options: &[&str]) {
 
 #[test]
 fn the_whole_test_tree_is_shown() {
-    require!(need::kernel_erofs("kernel mounts"));
+    require!(need::kernel_erofs());
     let fixture = Fixture::new(&usual_tree());
     for compression in COMPRESSIONS {
         assert_shown(&fixture, compression, &["--compress", compression]);
     }
 }
 
-#[test]
-fn every_block_size_is_mounted() {
-    require!(need::kernel_erofs("kernel mounts of small blocks"));
-    let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
-    for compression in COMPRESSIONS {
-        for size in ["512", "1024", "2048", "4096"] {
-            let name = format!("{compression}-{size}");
-            assert_shown(&fixture, &name, &["--compress", compression, "-b", size]);
-        }
-    }
-}
-
 /// Text of 1,024 different words; the order depends on `seed`.
 fn words(seed: u32, len: usize) -> Vec<u8> {
-    let (mut state, mut bytes) = (seed.wrapping_mul(2_654_435_761), Vec::new());
+    let (mut rng, mut bytes) = (Rng::new(seed.into()), Vec::new());
     while bytes.len() < len {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        bytes.extend(format!("{:07x} ", (state >> 22).wrapping_mul(2_654_435_761)).bytes());
+        let word = (rng.below(1024) as u32).wrapping_mul(2_654_435_761);
+        bytes.extend(format!("{word:07x} ").bytes());
     }
     bytes.truncate(len);
     bytes
 }
 
-/// An index with shared extents is longer than one without, and the inline tail that follows it must still fit in the block.
-#[test]
-fn files_with_shared_extents_and_inline_tails_are_shown() {
-    require!(need::kernel_erofs("kernel mounts"));
-    let fixture = Fixture::new(&tree::Options::small());
-    for number in 0..40 {
-        let end = words(number + 9, 2000 + 50 * number as usize);
-        let content = [words(1, 1_600_000), end].concat();
-        std::fs::write(fixture.source().join(format!("similar{number}")), content).unwrap();
-    }
-    for index in ["dedupe,ztailpacking", "dedupe,ztailpacking,legacy-compress"] {
-        assert_shown(&fixture, index, &["-z", "lz4", "-E", index]);
-    }
-}
-
-/// Linux decodes DEFLATE page by page, and refuses a stream if only its end mark is in the last page. Of 4,000 clusters at
-/// random positions, this would affect two or three.
+/// Linux decodes DEFLATE page by page, and refuses a stream if only its end mark is in the last
+/// page. Of 4,000 clusters at random positions, this would affect two or three.
 #[test]
 fn deflate_streams_at_byte_positions_are_read() {
-    require!(need::kernel_erofs("kernel mounts with DEFLATE"));
-    let fixture = Fixture::new(&tree::Options::small());
+    require!(need::kernel_erofs());
+    let fixture = Fixture::small();
     for number in 0..4000u32 {
         let content = words(number, 4200 + (number as usize * 37) % 5000);
-        std::fs::write(fixture.source().join(format!("text{number}")), content).unwrap();
+        fixture.write(format!("text{number}"), content);
     }
     for extra in ["48bit", "48bit,dedupe", "48bit,all-fragments"] {
         assert_shown(&fixture, extra, &["-z", "deflate,1", "-E", extra]);
@@ -82,13 +53,13 @@ fn deflate_streams_at_byte_positions_are_read() {
 
 #[test]
 fn a_file_is_mounted_without_a_loop_device() {
-    require!(need::kernel_erofs("file-backed mounts"));
+    require!(need::kernel_erofs());
     let fixture = Fixture::on_disk(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     match Mount::kernel_file(&image, &fixture.directory("mount")) {
         Ok(mount) => fixture.assert_same_as_source(mount.path()),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTBLK.raw_os_error()) => {
-            need::lacks("file-backed mounts", need::LINUX_6_12);
+            need::lacks(need::LINUX_6_12);
         }
         Err(error) => panic!("{error}"),
     }
@@ -96,11 +67,11 @@ fn a_file_is_mounted_without_a_loop_device() {
 
 #[test]
 fn ferofs_mount_uses_the_kernel_if_possible() {
-    require!(need::kernel_erofs("ferofs mount --kernel"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::kernel_erofs());
+    let (fixture, image) = Fixture::small_image();
     for (name, options) in [("forced", &["--kernel"][..]), ("auto", &[])] {
         let dir = fixture.directory(name);
-        ferofs().arg("mount").args(options).args([&image, &dir]).run().success();
+        ferofs!("mount").args(options).args([&image, &dir]).success();
         let mount = Mount::adopt(&dir);
         assert_eq!(type_of_mount(&dir).as_deref(), Some("erofs"));
         fixture.assert_same_as_source(mount.path());
@@ -110,10 +81,10 @@ fn ferofs_mount_uses_the_kernel_if_possible() {
 
 #[test]
 fn all_of_usr_is_shown() {
-    require!(full() && need::kernel_erofs("/usr through the kernel"));
+    require!(full() && need::kernel_erofs());
     let fixture = Fixture::empty();
     let image = fixture.path("usr");
-    ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();
+    ferofs!("build --compress lz4 /usr", &image).success();
     let mount = Mount::kernel(&image, &fixture.directory("mount")).unwrap();
     compare(Path::new("/usr"), mount.path(), &same()).unwrap().assert_same();
 }
@@ -131,34 +102,30 @@ fn type_of_mount(dir: &Path) -> Option<String> {
 /// FUSE would cover the file, and nobody could open it.
 #[test]
 fn only_directories_are_mounted_on() {
-    require!(need::kernel_erofs("kernel mounts"));
-    let fixture = Fixture::new(&tree::Options::small());
+    require!(need::kernel_erofs());
+    let fixture = Fixture::small();
     let image = fixture.build("lz4", ["-z", "lz4"]);
     let file = fixture.directory("mount").join("file");
     std::fs::write(&file, "content").unwrap();
-    let outcome = ferofs().arg("mount").args([&image, &file]).run().failure(1);
+    let outcome = ferofs!("mount", &image, &file).failure(1);
     assert!(outcome.stderr.ends_with("file: not a directory\n"), "{}", outcome.stderr);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "content");
     let missing = file.with_file_name("missing");
-    let outcome = ferofs().arg("mount").args([&image, &missing]).run().failure(1);
+    let outcome = ferofs!("mount", &image, &missing).failure(1);
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
 }
 
 #[test]
 fn a_path_that_starts_with_a_dash_is_no_option_of_veritysetup() {
-    let fixture = Fixture::new(&tree::Options::small());
+    let fixture = Fixture::small();
     let roothash = fixture.path("roothash");
-    ferofs()
-        .args(["build", "--verity", "--roothash-file"])
-        .args([&roothash, &fixture.source(), &fixture.path("-a")])
-        .run()
+    ferofs!("build --verity --roothash-file", &roothash, fixture.source(), fixture.path("-a"))
         .success();
     let (programs, dir) = (fixture.directory("programs"), fixture.directory("mount"));
     let program = programs.join("veritysetup");
     fs::write(&program, "#!/bin/sh\necho \"$*\" >&2\nexit 1\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(&program, 0o755);
     let script = "cd \"$1\"; PATH=\"$2:$PATH\" \"$0\" mount --kernel --roothash \"$(cat roothash)\" -- -a \"$3\"";
-    let run = Run::new("sh").args(["-c", script]).arg(ferofs_path());
-    let outcome = run.arg(fixture.path("")).args([programs, dir]).run().failure(1);
-    assert!(outcome.stderr.contains(" -- -a ferofs-"), "{}", outcome.stderr);
+    let run = run!("sh -c", script, ferofs_path());
+    run.arg(fixture.path("")).args([programs, dir]).failure(1).says(" -- -a ferofs-");
 }

@@ -1,29 +1,31 @@
 //! Options of FUSE, messages about what is missing, and unmounting.
 //!
-//! The daemon without root: in a user namespace, for an ordinary user, and with access control lists.
+//! The daemon without root: in a user namespace, for an ordinary user, and with access control
+//! lists.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::Path;
 
 use ferofs_tests::mount::is_mounted;
-use ferofs_tests::run::{device_path, ferofs_path};
-use ferofs_tests::{Mount, Outcome, Run, acl, ferofs, need, tree, xattr};
+use ferofs_tests::{LoopDevice, Mount, Outcome, Run, acl, ferofs, ferofs_path, need, run, xattr};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::daemon::{mounted, small_image};
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, chmod};
 
 /// The source and the type of the mount on `dir`.
 fn source_and_type(dir: &Path) -> String {
-    let output = Run::new("findmnt").args(["-n", "-o", "SOURCE,FSTYPE"]).arg(dir).run().success();
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    let output = run!("findmnt -n -o SOURCE,FSTYPE", dir).success();
+    output.text().trim().to_owned()
 }
 
-/// Runs a script of sh(1) in mount and process namespaces of its own, with which its daemons end: a daemon keeps its mount namespace, and so its
-/// mount. `$0` is ferofs, `$1` the image, `$2` a directory.
+/// Runs a script of sh(1) in mount and process namespaces of its own, with which its daemons end: a
+/// daemon keeps its mount namespace, and so its mount. `$0` is ferofs, `$1` the image, `$2` a
+/// directory.
 fn script(text: &str, image: &Path, dir: &Path) -> Outcome {
-    // The namespace has copies of the mounts of other tests, whose daemons would not end before it does.
+    // The namespace has copies of the mounts of other tests, whose daemons would not end before it
+    // does.
     let text = format!("umount -a -l -t fuse.ferofs,fuse.erofsfuse || true\n{text}");
     let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let run =
@@ -31,54 +33,75 @@ fn script(text: &str, image: &Path, dir: &Path) -> Outcome {
     run.args([image, dir]).run()
 }
 
-fn possible(what: &str) -> bool {
-    need::root(what) && need::fuse(what) && need::tool("findmnt", what).is_some()
+fn possible() -> bool {
+    need::root() && need::fuse() && need::tool("findmnt").is_some()
 }
 
 #[test]
 fn the_mount_table_shows_the_program_and_the_image() {
-    require!(possible("types of FUSE mounts"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(possible());
+    let (fixture, image) = Fixture::small_image();
     let comma = fixture.path("a, b");
     std::fs::copy(&image, &comma).unwrap();
-    let links = fixture.directory("links");
-    ferofs().arg("links").arg(&links).run().success();
+    let links = fixture.links();
     let dir = fixture.directory("mount");
     let shown = |run: Run| {
-        run.arg(&dir).run().success();
+        run.arg(&dir).success();
         let shown = source_and_type(&dir);
-        ferofs().arg("umount").arg(&dir).run();
+        ferofs!("umount", &dir).run();
         if is_mounted(&dir) {
             Mount::adopt(&dir).unmount().unwrap();
         }
         shown
     };
-    let mount = || ferofs().args(["mount", "--fuse"]);
+    let mount = || ferofs!("mount --fuse");
     assert_eq!(shown(mount().arg(&image)), format!("{} fuse.ferofs", image.display()));
     assert_eq!(shown(mount().arg(&comma)), format!("{} fuse.ferofs", comma.display()));
     let erofsfuse = || Run::new(links.join("erofsfuse"));
     assert_eq!(shown(erofsfuse().arg(&image)), format!("{} fuse.erofsfuse", image.display()));
+    // As with erofsfuse of erofs-utils, a bit of the superblock that only its checksum covers does
+    // not prevent a mount.
+    let damaged = fixture.path("damaged");
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[1024 + 64] ^= 1;
+    std::fs::write(&damaged, bytes).unwrap();
+    let refused = mount().args([&damaged, &dir]).failure(1);
+    let mounted = erofsfuse().args([&damaged, &dir]).success();
+    for stderr in [refused.stderr, mounted.stderr] {
+        assert!(stderr.contains("superblock: checksum is"), "{stderr}");
+    }
+    Mount::adopt(&dir).unmount().unwrap();
     let options =
         "fsname=my name,subtype=other,clone_fd,max_threads=2,max_idle_threads=1,allow_root";
     assert_eq!(shown(erofsfuse().args(["-o", options]).arg(&image)), "my name fuse.other");
+    // Options of libfuse that change nothing here, and the options that mount(8) gives.
+    let options =
+        "rw,dev,suid,subtype=other,kernel_cache,entry_timeout=5,negative_timeout=0,remember=9";
+    let mounted = erofsfuse().args(["-o", options]).args([&image, &dir]).success();
+    assert_eq!(mounted.stderr, "");
+    ferofs!("umount", &dir).success();
+    assert!(!is_mounted(&dir));
+    // What mount.fuse(8) starts for `ferofs#image`, in the directory of the image.
+    let helper = ferofs!("image mount -o ro").dir(fixture.path(""));
+    helper.success();
+    assert_eq!(source_and_type(&dir), format!("{} fuse.ferofs", image.display()));
+    ferofs!("umount", &dir).success();
 }
 
 #[test]
 fn a_second_mount_and_a_busy_one_say_what_to_do() {
-    require!(need::root("mounts") && need::fuse("mounts"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::root() && need::fuse());
+    let (fixture, image) = Fixture::small_image();
     let dir = fixture.directory("mount");
-    let mount = || ferofs().args(["mount", "--fuse"]);
-    let umount = |options: &[&str]| ferofs().arg("umount").args(options).arg(&dir).run();
-    let mounted = mount().args(["-o", "rw"]).args([&image, &dir]).run().success();
-    assert!(mounted.stderr.contains("rw has no effect: EROFS is read-only"), "{}", mounted.stderr);
-    let outcome = mount().args([&image, &dir]).run().failure(1);
-    assert!(
-        outcome.stderr.contains("is mounted there: `ferofs umount` it first, or use --over"),
-        "{}",
-        outcome.stderr
-    );
-    mount().arg("--over").args([&image, &dir]).run().success();
+    let mount = || ferofs!("mount --fuse");
+    let umount = |options: &[&str]| ferofs!("umount").args(options).arg(&dir).run();
+    let mounted = mount().args(["-o", "rw"]).args([&image, &dir]).success();
+    mounted.says("rw has no effect: EROFS is read-only");
+    mount()
+        .args([&image, &dir])
+        .failure(1)
+        .says("is mounted there: `ferofs umount` it first, or use --over");
+    mount().arg("--over").args([&image, &dir]).success();
     umount(&[]).success();
     assert!(is_mounted(&dir));
     let mut user =
@@ -89,43 +112,35 @@ fn a_second_mount_and_a_busy_one_say_what_to_do() {
     user.wait().unwrap();
     let named =
         format!("is busy: used by sleep ({}); `ferofs umount --lazy` removes it now", user.id());
-    assert!(busy.code == 1 && busy.stderr.contains(&named), "{}", busy.stderr);
+    busy.fails(1, &named);
     lazy.success();
     assert!(!is_mounted(&dir));
 }
 
 #[test]
 fn the_root_hash_may_be_in_a_file() {
-    let fixture = Fixture::new(&tree::Options::small());
+    let fixture = Fixture::small();
     let (image, root) = fixture.build_sealed("image", &[]);
     let (file, wrong) = (fixture.path("image.root"), fixture.path("wrong"));
     fs::write(&wrong, "0".repeat(64)).unwrap();
-    let check =
-        |option: &str, value: &Path| ferofs().args(["check", option]).arg(value).arg(&image).run();
+    let check = |option: &str, value: &Path| ferofs!("check", option, value, &image).run();
     check("--roothash-file", &file).success();
     assert_ne!(check("--roothash-file", &wrong).code, 0);
     fs::write(&wrong, "no root hash\n").unwrap();
     assert_eq!(check("--roothash-file", &wrong).code, 16);
-    let both = ferofs()
-        .args(["check", "--roothash", &root, "--roothash-file"])
-        .args([&file, &image])
-        .run();
-    assert!(both.code == 16 && both.stderr.contains("cannot be used with"), "{}", both.stderr);
-    require!(need::root("mounts") && need::fuse("mounts"));
+    let both = ferofs!("check --roothash", &root, "--roothash-file", &file, &image).run();
+    both.fails(16, "cannot be used with");
+    require!(need::root() && need::fuse());
     let dir = fixture.directory("mount");
-    ferofs()
-        .args(["mount", "--fuse", "--roothash-file"])
-        .args([&file, &image, &dir])
-        .run()
-        .success();
+    ferofs!("mount --fuse --roothash-file", &file, &image, &dir).success();
     fixture.assert_same_as_source(&dir);
-    ferofs().arg("umount").arg(&dir).run().success();
+    ferofs!("umount", &dir).success();
 }
 
 #[test]
 fn only_root_uses_what_root_mounts_for_itself() {
-    require!(possible("allow_root") && need::tool("setpriv", "allow_root").is_some());
-    let (_fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(possible() && need::tool("setpriv").is_some());
+    let (_fixture, image) = Fixture::small_image();
     // A directory that all users reach.
     let text =
         "mount -t tmpfs -o mode=755 tmpfs /mnt; mkdir /mnt/dir; \"$0\" mount --fuse -o $3 \"$1\" /mnt/dir
@@ -143,24 +158,20 @@ fn only_root_uses_what_root_mounts_for_itself() {
 
 #[test]
 fn options_and_programs_that_are_missing_are_named() {
-    require!(possible("messages of FUSE mounts"));
-    let fixture = Fixture::new(&tree::Options::small());
+    require!(possible());
+    let fixture = Fixture::small();
     let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
     for (option, named) in [
         ("nosuch", "-o nosuch: FUSE has no such option"),
         ("max_read=x", "(-o max_read=x)"),
         ("max_threads=0", "-o max_threads=0: not a number of threads"),
     ] {
-        let outcome =
-            ferofs().args(["mount", "--fuse", "-o", option]).args([&image, &dir]).run().failure(1);
-        assert!(
-            outcome.stderr.contains(named) && !outcome.stderr.contains("MsFlags"),
-            "{}",
-            outcome.stderr
-        );
+        let outcome = ferofs!("mount --fuse -o", option, &image, &dir).failure(1);
+        outcome.says(named);
+        assert!(!outcome.stderr.contains("MsFlags"));
     }
     for option in ["relatime", "sync", "nodiratime", "rprivate", "strictatime", "suid,exec"] {
-        ferofs().args(["mount", "--fuse", "-o", option]).args([&image, &dir]).run().success();
+        ferofs!("mount --fuse -o", option, &image, &dir).success();
         Mount::adopt(&dir).unmount().unwrap();
     }
     // The image can be in /dev/shm, which the script hides.
@@ -177,15 +188,15 @@ fn options_and_programs_that_are_missing_are_named() {
     ] {
         let text = format!("{copied}\n{hide}\n{command} \"$0\" mount --fuse /mnt/image /mnt/dir");
         let outcome = script(&text, &image, &dir).failure(1);
-        assert!(outcome.stderr.contains(named), "{hide}: {}", outcome.stderr);
+        outcome.says(named);
         assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
     }
 }
 
 #[test]
 fn umount_leaves_other_file_systems_alone() {
-    require!(possible("umount"));
-    let fixture = Fixture::new(&tree::Options::small());
+    require!(possible());
+    let fixture = Fixture::small();
     let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
     let other = "mount -t tmpfs tmpfs \"$2\"; touch \"$2/kept\"";
     for before in ["", "\"$0\" mount --fuse \"$1\" \"$2\";"] {
@@ -196,16 +207,15 @@ fn umount_leaves_other_file_systems_alone() {
             let outcome = script(&text, &image, &dir).success();
             let message =
                 "a mount of type tmpfs, which ferofs has not made; umount(8) can unmount it";
-            assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+            outcome.says(message);
         }
     }
-    let nothing = ferofs().arg("umount").arg(&dir).run().failure(1);
-    assert!(nothing.stderr.contains("not a mount point"), "{}", nothing.stderr);
+    ferofs!("umount", &dir).failure(1).says("not a mount point");
     // A mount that is in use stays, and is unmounted later.
     let text = "\"$0\" mount --fuse \"$1\" \"$2\"; exec 3< \"$2/files\"
         if \"$0\" umount \"$2\"; then exit 3; fi; exec 3<&-; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
     script(text, &image, &dir).success();
-    if need::kernel_erofs("umount of EROFS") {
+    if need::kernel_erofs() {
         let text =
             "\"$0\" mount --kernel \"$1\" \"$2\"; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
         script(text, &image, &dir).success();
@@ -213,23 +223,19 @@ fn umount_leaves_other_file_systems_alone() {
 }
 
 #[test]
-fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+fn files_that_a_mount_writes_replace_nothing() {
+    let (fixture, image) = Fixture::small_image();
     let before = std::fs::read(&image).unwrap();
     let (dir, thesis) = (fixture.directory("mount"), fixture.path("thesis"));
     std::fs::write(&thesis, "The thesis.").unwrap();
     let hashes = fixture.path("hashes");
-    ferofs().args(["verity", "format", "--hash-file"]).args([&hashes, &image]).run().success();
+    ferofs!("verity format --hash-file", &hashes, &image).success();
     let root = "0".repeat(64);
     let log = ["mount", "--fuse", "--roothash", &root, "--hash-file"];
-    let refused = ferofs()
-        .args(log)
-        .arg(&hashes)
-        .arg("--log-file")
-        .args([&hashes, &image, &dir])
-        .run()
-        .failure(1);
-    assert!(refused.stderr.contains("also an input") && !is_mounted(&dir), "{}", refused.stderr);
+    let refused =
+        ferofs().args(log).arg(&hashes).arg("--log-file").args([&hashes, &image, &dir]).failure(1);
+    refused.says("also an input");
+    assert!(!is_mounted(&dir));
     let cases = [
         ("--pid-file", &image, "also an input"),
         ("--record-profile", &image, "also an input"),
@@ -239,9 +245,8 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
         ("--pid-file", &dir.join("pid"), "below the mount point"),
     ];
     for (option, file, message) in cases {
-        let refused =
-            ferofs().args(["mount", "--fuse", option]).args([file, &image, &dir]).run().failure(1);
-        assert!(refused.stderr.contains(message), "{option}: {}", refused.stderr);
+        let refused = ferofs!("mount --fuse", option, file, &image, &dir).failure(1);
+        refused.says(message);
         assert!(!is_mounted(&dir));
     }
     assert!(std::fs::read(&image).unwrap() == before);
@@ -251,8 +256,8 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
 /// Opening a FIFO waits for a program that reads it.
 #[test]
 fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
-    require!(possible("FIFOs as files of a mount"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(possible());
+    let (fixture, image) = Fixture::small_image();
     let (dir, fifo) = (fixture.directory("mount"), fixture.path("fifo"));
     mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
     for (option, message) in [
@@ -260,17 +265,16 @@ fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
         ("--record-profile", "a FIFO that no program reads"),
         ("--log-file", "a FIFO that no program reads"),
     ] {
-        let refused =
-            ferofs().args(["mount", "--fuse", option]).args([&fifo, &image, &dir]).run().failure(1);
-        assert!(refused.stderr.contains(message), "{option}: {}", refused.stderr);
+        let refused = ferofs!("mount --fuse", option, &fifo, &image, &dir).failure(1);
+        refused.says(message);
         assert!(!is_mounted(&dir));
     }
 }
 
 #[test]
 fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
-    require!(possible("umount"));
-    let fixture = Fixture::new(&tree::Options::small());
+    require!(possible());
+    let fixture = Fixture::small();
     let (image, dir, link) =
         (small_image(&fixture), fixture.directory("mount"), fixture.path("link"));
     std::os::unix::fs::symlink("mount", &link).unwrap();
@@ -278,47 +282,41 @@ fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
     script(text, &image, &link).success();
     assert!(!is_mounted(&dir));
     // It does not keep the mount busy itself.
-    ferofs().args(["mount", "--fuse"]).args([&image, &dir]).run().success();
-    ferofs().dir(&dir).arg("umount").arg(&dir).run().success();
+    ferofs!("mount --fuse", &image, &dir).success();
+    ferofs().dir(&dir).arg("umount").arg(&dir).success();
     // With a slash at the end, and a link that leads nowhere.
     script(text, &image, &link.join("")).success();
     assert!(!is_mounted(&dir));
     std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("link", &link).unwrap();
-    ferofs().arg("umount").arg(&link).run().failure(1);
+    ferofs!("umount", &link).failure(1);
 }
 
 #[test]
 fn a_device_that_is_mounted_through_fuse_is_not_written_over() {
-    require!(possible("a device") && need::tool("losetup", "a device").is_some());
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(possible());
+    let (fixture, image) = Fixture::small_image();
     let dir = fixture.directory("mount");
-    let attached = Run::new("losetup").args(["--find", "--show"]).arg(&image).run().success();
-    let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
-    let mount = Mount::fuse_with(ferofs_path(), &[], Path::new(&device), &dir).unwrap();
-    let refused = ferofs().args(["build", "--force"]).arg(fixture.source()).arg(&device).run();
+    let Some(device) = LoopDevice::attach(&image, &[]) else { return };
+    let mount = Mount::fuse_with(ferofs_path(), &[], device.path(), &dir).unwrap();
+    let refused = ferofs!("build --force", fixture.source(), &device).run();
     mount.unmount().unwrap();
-    Run::new("losetup").args(["-d", &device]).run().success();
-    assert!(
-        refused.code == 1 && refused.stderr.contains("is mounted through FUSE on"),
-        "{}",
-        refused.stderr
-    );
+    refused.fails(1, "is mounted through FUSE on");
 }
 
 #[test]
 fn a_device_that_the_kernel_has_mounted_is_not_written_over() {
-    require!(possible("a device") && need::tool("losetup", "a device").is_some());
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(possible());
+    let (fixture, image) = Fixture::small_image();
     let [dir, delta] = [fixture.directory("mount"), fixture.path("delta")];
-    ferofs().args(["delta", "create", "--output"]).args([&delta, &image, &image]).run().success();
-    let attached = Run::new("losetup").args(["--find", "--show"]).arg(&image).run().success();
-    let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
+    ferofs!("delta create --output", &delta, &image, &image).success();
+    let Some(attached) = LoopDevice::attach(&image, &[]) else { return };
+    let device = attached.path().display().to_string();
     let old = fixture.path("old");
     std::fs::copy(&image, &old).unwrap();
     let [old, delta, source] =
         [&old, &delta, &fixture.source()].map(|path| path.display().to_string());
-    Run::new("mount").args(["-t", "erofs"]).arg(&device).arg(&dir).run().success();
+    run!("mount -t erofs", &device, &dir).success();
     let mut refused = Vec::new();
     for words in [
         &["build", "--force", &source, &device][..],
@@ -328,14 +326,12 @@ fn a_device_that_the_kernel_has_mounted_is_not_written_over() {
     ] {
         refused.push((words[0].to_owned(), ferofs().args(words).run()));
     }
-    if device_path().exists()
-        || need::lacks("the program for devices", "ferofs-device beside ferofs")
-    {
-        let run = Run::new(device_path()).args(["delta", &old, &delta, &device]).run();
+    if let Some(program) = need::device_program() {
+        let run = Run::new(program).args(["delta", &old, &delta, &device]).run();
         refused.push(("ferofs-device".to_owned(), run));
     }
-    Run::new("umount").arg(&dir).run().success();
-    Run::new("losetup").args(["-d", &device]).run().success();
+    run!("umount", &dir).success();
+    drop(attached);
     for (what, run) in refused {
         let is_named =
             run.stderr.contains("is mounted on ") && run.stderr.contains("unmount it first");
@@ -354,39 +350,31 @@ fn as_nobody() -> Run {
 
 #[test]
 fn the_daemon_works_in_a_user_namespace() {
-    require!(
-        need::fuse("FUSE in a user namespace")
-            && need::tool("unshare", "FUSE in a user namespace").is_some()
-    );
-    let unshare = || Run::new("unshare").args(["--user", "--map-root-user", "--mount"]);
-    if unshare().arg("true").run().code != 0 {
-        need::lacks("FUSE in a user namespace", "the right to make user namespaces");
-        return;
-    }
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::fuse() && need::user_namespaces());
+    let (fixture, image) = Fixture::small_image();
     let dir = fixture.directory("mount");
     // Without --fuse: the kernel refuses the mount there, so ferofs uses FUSE.
     let script = "\"$0\" mount \"$1\" \"$2\" && cmp \"$2/files/text/4097\" \"$3/files/text/4097\" && \"$0\" umount \"$2\"";
-    unshare()
-        .args(["sh", "-c", script])
-        .arg(ferofs_path())
-        .args([&image, &dir, &fixture.source()])
-        .run()
-        .success();
+    run!(
+        "unshare --user --map-root-user --mount sh -c",
+        script,
+        ferofs_path(),
+        &image,
+        &dir,
+        fixture.source()
+    )
+    .success();
     assert!(!is_mounted(&dir));
 }
 
 #[test]
 fn an_ordinary_user_can_mount_and_unmount() {
-    require!(
-        need::root("becoming an ordinary user")
-            && need::tool("fusermount3", "FUSE for ordinary users").is_some()
-    );
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::root() && need::tool("fusermount3").is_some());
+    let (fixture, image) = Fixture::small_image();
     let dir = fixture.directory("mount");
     chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
     let parent = image.parent().unwrap();
-    fs::set_permissions(parent, PermissionsExt::from_mode(0o755)).unwrap();
+    chmod(parent, 0o755);
     // A copy: the checkout may be in a directory that nobody else may enter, like root's.
     let program = fixture.path("ferofs");
     fs::copy(ferofs_path(), &program).unwrap();
@@ -397,32 +385,34 @@ fn an_ordinary_user_can_mount_and_unmount() {
         $user cat \"$2/files/text/4097\" | cmp - \"$3/files/text/4097\"
         $user \"$0\" umount \"$2\"
         ! $user \"$0\" mount --kernel \"$1\" \"$2\"";
-    let unshare = Run::new("unshare").args(["--mount", "sh", "-c", script]).arg(program);
-    let run = unshare.args([&image, &dir, &fixture.source()]).arg(parent).run().success();
-    assert!(run.stderr.contains("only root mounts by the kernel's driver"), "{}", run.stderr);
+    let unshare = run!("unshare --mount sh -c", script, program);
+    unshare
+        .args([&image, &dir, &fixture.source()])
+        .arg(parent)
+        .success()
+        .says("only root mounts by the kernel's driver");
     assert!(!is_mounted(&dir));
 }
 
 #[test]
 fn access_control_lists_are_enforced() {
-    require!(need::root("becoming an ordinary user") && need::fuse("ACLs through FUSE"));
+    require!(need::root() && need::fuse());
     let fixture = Fixture::empty();
-    let mode = fs::Permissions::from_mode(0o644);
     for name in ["open", "closed"] {
-        fs::write(fixture.source().join(name), name).unwrap();
-        fs::set_permissions(fixture.source().join(name), mode.clone()).unwrap();
+        fixture.write(name, name);
+        chmod(fixture.source().join(name), 0o644);
     }
-    fs::set_permissions(fixture.source(), PermissionsExt::from_mode(0o755)).unwrap();
+    chmod(fixture.source(), 0o755);
     use acl::Entry::{Mask, Other, Owner, OwningGroup, User};
     let list = acl::encode(&[Owner(6), User(NOBODY, 0), OwningGroup(4), Mask(4), Other(4)]);
     let source = File::open(fixture.source()).unwrap();
     xattr::set(&source, b"closed", acl::ACCESS, &list).unwrap();
     let image = small_image(&fixture);
     let mount = mounted(&fixture, &image);
-    fs::set_permissions(image.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
+    chmod(image.parent().unwrap(), 0o755);
     let read = |name| as_nobody().arg("cat").arg(mount.path().join(name)).run();
     if read("open").code != 0 {
-        need::lacks("ACLs through FUSE", "a checkout that others may read");
+        need::lacks("a checkout that others may read");
         return;
     }
     assert!(read("closed").stderr.contains("Permission denied"));

@@ -1,4 +1,5 @@
-//! A mount outlives its daemon: the keeper starts another one, and the kernel sends it the requests that wait.
+//! A mount outlives its daemon: the keeper starts another one, and the kernel sends it the requests
+//! that wait.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -10,8 +11,7 @@ use std::time::Duration;
 
 use ferofs_test_server::Server;
 use ferofs_tests::mount::is_mounted;
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, Run, ferofs, need, tree};
+use ferofs_tests::{Mount, Rng, Run, ferofs, ferofs_path, need, run};
 use rustix::fs::{Advice, AtFlags, CWD, StatxFlags, statx};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -28,14 +28,14 @@ struct Background {
 
 impl Background {
     /// `None`, with a message, where daemons are not started again.
-    fn start(fixture: &Fixture, image: &Path, options: &[&str], what: &str) -> Option<Self> {
-        if !need::fuse(what) || !has_resend(what) {
+    fn start(fixture: &Fixture, image: &Path, options: &[&str]) -> Option<Self> {
+        if !need::fuse() || !has_resend() {
             return None;
         }
         let (dir, pid_file, log) =
             (fixture.directory("mount"), fixture.path("pid"), fixture.path("log"));
-        let run = ferofs().args(["mount", "--fuse"]).args(options).arg("--pid-file").arg(&pid_file);
-        run.arg("--log-file").arg(&log).args([image, &dir]).run().success();
+        let run = ferofs!("mount --fuse").args(options).arg("--pid-file").arg(&pid_file);
+        run.arg("--log-file").arg(&log).args([image, &dir]).success();
         let number = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
         Some(Self {
             mount: Mount::adopt(&dir),
@@ -46,14 +46,14 @@ impl Background {
     }
 
     /// The same of a sealed image of [`large_tree`] on a server.
-    fn of_server(fixture: &Fixture, what: &str) -> Option<(Self, Server)> {
+    fn of_server(fixture: &Fixture) -> Option<(Self, Server)> {
         large_tree(fixture);
         let (image, root) = fixture.build_sealed("image", &[]);
         let server = Server::start().unwrap();
         server.put("/image", fs::read(&image).unwrap());
         let cache = fixture.path("cache");
         let options = ["--roothash", &root, "--cache-dir", cache.to_str().unwrap()];
-        let mounted = Self::start(fixture, Path::new(&server.url("/image")), &options, what)?;
+        let mounted = Self::start(fixture, Path::new(&server.url("/image")), &options)?;
         Some((mounted, server))
     }
 
@@ -94,8 +94,8 @@ impl Background {
 }
 
 /// Whether Linux sends requests again (6.9).
-fn has_resend(what: &str) -> bool {
-    need::is_linux_since(6, 9) || need::lacks(what, need::LINUX_6_9)
+fn has_resend() -> bool {
+    need::is_linux_since(6, 9) || need::lacks(need::LINUX_6_9)
 }
 
 /// The processes that `parent` has started and that run, with this first argument; empty: with any.
@@ -130,17 +130,11 @@ fn read_uncached(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Files of some megabytes, so that some reads are in flight whenever the daemon is killed.
 fn large_tree(fixture: &Fixture) {
-    let mut seed: u64 = 1;
+    let mut rng = Rng::new(1);
     for number in 0..4 {
-        let mut bytes = Vec::new();
-        while bytes.len() < 4_000_000 {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            // Half of each word compresses.
-            bytes.extend_from_slice(&(seed >> 32).to_le_bytes());
-        }
-        fs::write(fixture.source().join(number.to_string()), bytes).unwrap();
+        // Half of each word compresses.
+        let words = std::iter::repeat_with(|| (rng.next_u64() >> 32).to_le_bytes());
+        fixture.write(number.to_string(), words.take(500_000).flatten().collect::<Vec<_>>());
     }
 }
 
@@ -194,7 +188,7 @@ fn readers_do_not_notice_that_daemons_are_killed() {
     let fixture = Fixture::empty();
     large_tree(&fixture);
     let image = small_image(&fixture);
-    let Some(mounted) = Background::start(&fixture, &image, &[], "killed daemons") else { return };
+    let Some(mounted) = Background::start(&fixture, &image, &[]) else { return };
     // The next daemons use the open file.
     fs::remove_file(&image).unwrap();
     survives_kills(&fixture, &mounted);
@@ -214,18 +208,15 @@ fn is_running(process: Pid) -> bool {
 #[test]
 fn readers_of_an_image_on_a_server_do_not_notice_either() {
     let fixture = Fixture::empty();
-    let what = "killed daemons of images on servers";
-    let Some((mounted, _server)) = Background::of_server(&fixture, what) else { return };
+    let Some((mounted, _server)) = Background::of_server(&fixture) else { return };
     survives_kills(&fixture, &mounted);
     mounted.mount.unmount().unwrap();
 }
 
 #[test]
 fn keeper_and_daemon_are_confined() {
-    let (fixture, image) =
-        Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let Some(mounted) = Background::start(&fixture, &image, &[], "the sandbox of the keeper")
-    else {
+    let (fixture, image) = Fixture::small_image();
+    let Some(mounted) = Background::start(&fixture, &image, &[]) else {
         return;
     };
     let first = mounted.daemon().unwrap();
@@ -253,9 +244,8 @@ fn keeper_and_daemon_are_confined() {
 
 #[test]
 fn a_daemon_that_crashes_again_and_again_leaves_no_mount() {
-    let (fixture, image) =
-        Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let Some(mounted) = Background::start(&fixture, &image, &[], "daemons that crash") else {
+    let (fixture, image) = Fixture::small_image();
+    let Some(mounted) = Background::start(&fixture, &image, &[]) else {
         return;
     };
     let mut crashes = 0;
@@ -276,9 +266,9 @@ fn a_daemon_that_crashes_again_and_again_leaves_no_mount() {
 #[test]
 fn a_signal_to_the_keeper_unmounts() {
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("file"), "content").unwrap();
+    fixture.write("file", "content");
     let image = small_image(&fixture);
-    let Some(mounted) = Background::start(&fixture, &image, &[], "signals to the keeper") else {
+    let Some(mounted) = Background::start(&fixture, &image, &[]) else {
         return;
     };
     let daemon = mounted.daemon().unwrap();
@@ -298,9 +288,8 @@ fn a_signal_to_the_keeper_unmounts() {
 
 #[test]
 fn a_mount_without_any_process_can_be_unmounted() {
-    let (fixture, image) =
-        Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let Some(mounted) = Background::start(&fixture, &image, &[], "mounts without processes") else {
+    let (fixture, image) = Fixture::small_image();
+    let Some(mounted) = Background::start(&fixture, &image, &[]) else {
         return;
     };
     let dir = mounted.mount.path();
@@ -310,19 +299,19 @@ fn a_mount_without_any_process_can_be_unmounted() {
     assert!(is_mounted(dir));
     let record = Path::new("/run/ferofs/mounts").join(mounted.keeper.as_raw_nonzero().to_string());
     assert!(record.exists() || !need::is_root());
-    ferofs().arg("umount").arg(dir).run().success();
+    ferofs!("umount", dir).success();
     assert!(!record.exists());
     user.kill().unwrap();
     user.wait().unwrap();
     assert!(!is_mounted(dir));
     // It is a directory like any other again.
-    Run::new("find").arg(dir).run().success();
+    run!("find", dir).success();
 }
 
 #[test]
 fn reattach_mounts_again_without_a_server() {
     let fixture = Fixture::empty();
-    let Some((mounted, server)) = Background::of_server(&fixture, "mount.erofs --reattach") else {
+    let Some((mounted, server)) = Background::of_server(&fixture) else {
         return;
     };
     let dir = mounted.mount.path();
@@ -330,8 +319,7 @@ fn reattach_mounts_again_without_a_server() {
     let link = fixture.path("mount.erofs");
     std::os::unix::fs::symlink(ferofs_path(), &link).unwrap();
     let reattach = || Run::new(&link).arg("--reattach").arg(dir).run();
-    let refused = reattach().failure(1);
-    assert!(refused.stderr.contains("no mount that has lost its daemon"), "{}", refused.stderr);
+    reattach().failure(1).says("no mount that has lost its daemon");
     mounted.kill_all();
     drop(server);
     reattach().success();
@@ -352,10 +340,10 @@ fn reattach_mounts_again_without_a_server() {
 #[test]
 fn umount_returns_when_the_profile_is_complete() {
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("file"), "content").unwrap();
+    fixture.write("file", "content");
     let (image, profile) = (small_image(&fixture), fixture.path("profile"));
     let options = ["--record-profile", profile.to_str().unwrap()];
-    let Some(mounted) = Background::start(&fixture, &image, &options, "profiles at the end") else {
+    let Some(mounted) = Background::start(&fixture, &image, &options) else {
         return;
     };
     let dir = mounted.mount.path();
@@ -368,7 +356,7 @@ fn umount_returns_when_the_profile_is_complete() {
         thread::sleep(Duration::from_millis(500));
         kill_process(daemon, Signal::CONT).unwrap();
     });
-    let unmounted = ferofs().arg("umount").arg(dir).run().success();
+    let unmounted = ferofs!("umount", dir).success();
     let text = fs::read_to_string(&profile).unwrap();
     assert!(
         text.starts_with("# ferofs access profile 1\n") && text.ends_with(" /file\n"),
@@ -382,25 +370,19 @@ fn umount_returns_when_the_profile_is_complete() {
 #[test]
 fn umount_does_not_wait_for_the_daemon_of_another_mount() {
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("file"), "content").unwrap();
+    fixture.write("file", "content");
     let (image, profile) = (small_image(&fixture), fixture.path("profile"));
     let options = ["--record-profile", profile.to_str().unwrap()];
-    let what = "a bind mount of a mount";
-    if !need::root(what) {
+    if !need::root() {
         return;
     }
-    let Some(mounted) = Background::start(&fixture, &image, &options, what) else { return };
+    let Some(mounted) = Background::start(&fixture, &image, &options) else { return };
     let (dir, other) = (mounted.mount.path(), fixture.directory("other"));
-    Run::new("mount").arg("--bind").args([dir, &other]).run().success();
-    let unmounted = ferofs().arg("umount").arg(dir).run().success();
-    assert!(
-        unmounted.stderr.contains("profile: not written yet: the image is in use"),
-        "{}",
-        unmounted.stderr
-    );
+    run!("mount --bind", dir, &other).success();
+    ferofs!("umount", dir).success().says("profile: not written yet: the image is in use");
     assert!(!is_mounted(dir) && is_running(mounted.keeper) && !profile.exists());
     fs::read(other.join("file")).unwrap();
     // The unmount helper does not know this directory.
-    assert_eq!(ferofs().arg("umount").arg(&other).run().success().stderr, "");
+    assert_eq!(ferofs!("umount", &other).success().stderr, "");
     assert!(eventually(|| profile.exists() && !is_running(mounted.keeper)));
 }

@@ -1,28 +1,27 @@
-//! Exact deltas: the command and the program for devices make the same new image, through pipes, after an interruption, and within the
-//! memory that the delta states.
+//! Exact deltas: the command and the program for devices make the same new image, through pipes,
+//! after an interruption, and within the memory that the delta states.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::run::{device_path, ferofs_path};
-use ferofs_tests::{Run, ferofs, need};
+use ferofs_tests::{
+    Content, LoopDevice, Rng, Run, ferofs, ferofs_path, ferofs_with_fault, need, run,
+};
 
 use super::growth::number;
 use crate::common::erofs_utils::newest;
 use crate::common::fixture::Fixture;
 
 /// A fixture with two images, `old` and `new`, which have these options.
-fn images(options: &str) -> Fixture {
+pub(super) fn images(options: &str) -> Fixture {
     images_by(|fixture, name| drop(fixture.build(name, options.split(' '))))
 }
 
 /// A fixture with two images of its source, which `build` makes.
 fn images_by(build: impl Fn(&Fixture, &str)) -> Fixture {
     let fixture = Fixture::empty();
-    let write = |name: &str, bytes: &[u8]| fs::write(fixture.source().join(name), bytes).unwrap();
+    let write = |name: &str, bytes: &[u8]| fixture.write(name, bytes);
     let mut bytes = Content::Mixed.bytes(3_000_000, &mut Rng::new(1));
     write("file", &bytes);
     build(&fixture, "old");
@@ -33,7 +32,7 @@ fn images_by(build: impl Fn(&Fixture, &str)) -> Fixture {
     fixture
 }
 
-fn is_same(a: &Path, b: &Path) -> bool {
+pub(super) fn is_same(a: &Path, b: &Path) -> bool {
     fs::read(a).unwrap() == fs::read(b).unwrap()
 }
 
@@ -41,54 +40,41 @@ fn is_same(a: &Path, b: &Path) -> bool {
 fn the_exact_image_comes_through_pipes_and_after_interruptions() {
     let fixture = images("-z lz4 --verity");
     let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
-    ferofs().args(["delta", "create", "-o"]).args([&delta, &old, &new]).run().success();
-    let apply = || ferofs().args(["delta", "apply"]);
-    apply().args([&old, &delta, &out]).run().success();
+    ferofs!("delta create -o", &delta, &old, &new).success();
+    let apply = || ferofs!("delta apply");
+    apply().args([&old, &delta, &out]).success();
     assert!(is_same(&new, &out));
-    let piped =
-        apply().arg(&old).args(["-", "-"]).input(fs::File::open(&delta).unwrap()).run().success();
+    let piped = apply().arg(&old).args(["-", "-"]).input(fs::File::open(&delta).unwrap()).success();
     assert!(piped.stdout == fs::read(&new).unwrap());
     // Another old image: the file stays as it is.
     let refused = apply().args([&new, &delta, &out]).run();
     assert_eq!(refused.code, 1, "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("not the image that the delta was made from"),
-        "{}",
-        refused.stderr
-    );
+    refused.says("not the image that the delta was made from");
     assert!(is_same(&new, &out));
-    if let Some(strace) = need::tool("strace", "a signal to delta apply") {
+    if let Some(strace) = need::tool("strace") {
         fs::remove_file(&out).unwrap();
-        let stopped =
-            Run::new(strace).args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64"]);
-        let stopped = stopped.args(["-e", "inject=pwrite64:signal=TERM:when=1"]).arg(ferofs_path());
-        let stopped = stopped.args(["delta", "apply"]).args([&old, &delta, &out]).run().failure(1);
-        let message = "interrupted; NEW is incomplete: --resume continues there";
-        assert!(stopped.stderr.contains(message), "{}", stopped.stderr);
-        apply().arg("--resume").args([&old, &delta, &out]).run().success();
+        let stopped = ferofs_with_fault(&strace, "pwrite64", "signal=TERM", 1);
+        let stopped = stopped.args(["delta", "apply"]).args([&old, &delta, &out]).failure(1);
+        stopped.says("interrupted; NEW does not exist yet, and --resume continues");
+        assert!(!out.exists());
+        apply().arg("--resume").args([&old, &delta, &out]).success();
         assert!(is_same(&new, &out));
     }
     // The last bytes are missing, and some are wrong.
     let mut part = fs::read(&new).unwrap();
     part.truncate(part.len() - 9000);
     part[3 << 19] ^= 1;
-    fs::write(&out, part).unwrap();
-    let resumed = apply().args(["--resume", "--json"]).args([&old, &delta, &out]).run().success();
-    assert!(
-        String::from_utf8_lossy(&resumed.stdout).contains("\"resumed\":1048576"),
-        "{resumed:?}"
-    );
+    fs::write(fixture.path(".out.part"), part).unwrap();
+    let resumed = apply().args(["--resume", "--json"]).args([&old, &delta, &out]).success();
+    assert!(resumed.text().contains("\"resumed\":1048576"), "{resumed:?}");
     assert!(is_same(&new, &out));
-    let device = device_path();
-    if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+    if let Some(device) = need::device_program() {
         fs::remove_file(&out).unwrap();
-        Run::new(&device).arg("delta").args([&old, &delta, &out]).run().success();
+        Run::new(&device).arg("delta").args([&old, &delta, &out]).success();
         assert!(is_same(&new, &out));
-        let shown = Run::new(&device).arg("delta-show").arg(&delta).run().success();
-        let shown = String::from_utf8(shown.stdout).unwrap();
+        let shown = Run::new(&device).arg("delta-show").arg(&delta).success().text();
         assert!(shown.starts_with("old image "));
-        let same = ferofs().args(["delta", "show"]).arg(&delta).run().success();
-        let same = String::from_utf8(same.stdout).unwrap();
+        let same = ferofs!("delta show", &delta).success().text();
         for name in ["root hash ", "digest "] {
             let line = same.lines().find(|line| line.starts_with(name)).unwrap();
             assert!(shown.lines().any(|other| other == line), "{line} is not in {shown}");
@@ -102,29 +88,26 @@ fn lz4_of_erofs_utils_is_encoded_again() {
     for options in ["-zlz4", "-zlz4hc,12 -C65536", "-zlz4hc -Eztailpacking"] {
         let fixture = images_by(|fixture, name| {
             let run = Run::new(&mkfs).args(["--quiet", "-T1700000000"]).args(options.split(' '));
-            run.args([fixture.path(name), fixture.source()]).run().success();
+            run.args([fixture.path(name), fixture.source()]).success();
         });
         let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
         for is_portable in [false, true] {
-            let create = ferofs()
-                .args(["delta", "create", "--json", "--force", "-o"])
-                .args([&delta, &old, &new]);
-            let made = create.args(is_portable.then_some("--portable")).run().success();
-            let made = String::from_utf8(made.stdout).unwrap();
+            let create = ferofs!("delta create --json --force -o", &delta, &old, &new);
+            let made = create.args(is_portable.then_some("--portable")).success().text();
             let (encoded, carried) = (number(&made, "encoded"), number(&made, "carried"));
             // Content that hardly shrinks is encoded in another way now and then.
             assert!(
                 if is_portable { encoded == 0 } else { carried * 4 < encoded },
                 "{options}: {made}"
             );
-            ferofs().args(["delta", "apply", "--force"]).args([&old, &delta, &out]).run().success();
+            ferofs!("delta apply --force", &old, &delta, &out).success();
             assert!(is_same(&new, &out), "{options}");
         }
     }
 }
 
 #[test]
-fn versions_in_names_of_files_and_directories_hide_no_resemblance() {
+fn versions_in_names_hide_no_resemblance() {
     let fixture = Fixture::empty();
     let mut rng = Rng::new(5);
     let [mut kernel, mut module] =
@@ -143,9 +126,9 @@ fn versions_in_names_of_files_and_directories_hide_no_resemblance() {
         (kernel[7], module[7]) = (!kernel[7], !module[7]);
     }
     let [old, new, delta, patch] = ["old", "new", "delta", "patch"].map(|name| fixture.path(name));
-    ferofs().args(["delta", "create", "-o"]).args([&delta, &old, &new]).run().success();
+    ferofs!("delta create -o", &delta, &old, &new).success();
     let source = fixture.source();
-    ferofs().args(["patch", "create", "-o"]).args([&patch, &old, &source]).run().success();
+    ferofs!("patch create -o", &patch, &old, &source).success();
     for made in [delta, patch] {
         let len = fs::metadata(&made).unwrap().len();
         assert!(len < 20_000, "{}: {len}", made.display());
@@ -166,20 +149,13 @@ fn each_error_names_its_file() {
             refused.stderr
         );
     };
-    let create = |old: &Path| ferofs().args(["delta", "create", "-o"]).args([&delta, old, &new]);
-    create(&old).run().success();
+    let create = |old: &Path| ferofs!("delta create -o", &delta, old, &new);
+    create(&old).success();
     let whole = fs::read(&delta).unwrap();
-    let loop_device =
-        need::root("a loop device") && need::tool("losetup", "a loop device").is_some();
-    let attach = |options: &[&str], image: &Path| {
-        let attached =
-            Run::new("losetup").args(["--find", "--show"]).args(options).arg(image).run().success();
-        PathBuf::from(String::from_utf8(attached.stdout).unwrap().trim())
-    };
-    let loop_devices = loop_device.then(|| [attach(&[], &old), attach(&["--read-only"], &new)]);
+    let attach = |image: &Path, options: &[&str]| LoopDevice::attach(image, options);
+    let loop_devices = attach(&old, &[]).zip(attach(&new, &["--read-only"]));
     let mut programs = vec![vec![ferofs_path().to_owned(), "delta".into(), "apply".into()]];
-    let device = device_path();
-    if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+    if let Some(device) = need::device_program() {
         programs.push(vec![device, "delta".into()]);
     }
     for program in programs {
@@ -194,6 +170,9 @@ fn each_error_names_its_file() {
                 if len < 32 { "delta" } else { "cut off" },
             );
         }
+        fs::write(&bad, [&whole[..], b"x"].concat()).unwrap();
+        refused(apply().args([&old, &bad, &out]), &name(&bad), "after the patch or delta");
+        refused(ferofs!("delta show", &bad), &name(&bad), "after the patch or delta");
         let _ = fs::remove_file(&out);
         // The new image has another name of an input.
         let link = fixture.path("link");
@@ -204,11 +183,11 @@ fn each_error_names_its_file() {
             assert!(fs::read(input).unwrap() == before, "an input was written");
             fs::remove_file(&link).unwrap();
         }
-        if let Some([device, read_only]) = &loop_devices {
-            refused(apply().args([&old, &delta, device]), &name(device), "also");
+        if let Some((device, read_only)) = &loop_devices {
+            refused(apply().args([&old, &delta]).arg(device), &name(device.path()), "also");
             refused(
-                apply().arg("--force").args([&old, &delta, read_only]),
-                &name(read_only),
+                apply().arg("--force").args([&old, &delta]).arg(read_only),
+                &name(read_only.path()),
                 "`blockdev --setrw`",
             );
         }
@@ -216,7 +195,7 @@ fn each_error_names_its_file() {
         fs::write(&out, "a letter").unwrap();
         refused(apply().args([&old, &delta, &out]), &name(&out), "--force replaces it");
         assert_eq!(fs::read(&out).unwrap(), b"a letter");
-        apply().arg("--force").args([&old, &delta, &out]).run().success();
+        apply().arg("--force").args([&old, &delta, &out]).success();
         assert!(is_same(&new, &out));
         fs::remove_file(&out).unwrap();
         // A misspelt device is no new file in memory, also by a link.
@@ -230,17 +209,17 @@ fn each_error_names_its_file() {
                 refused(run, &name(name_of_slot), "no such device");
             }
             fs::remove_file(&link).unwrap();
-            let build = ferofs().args(["build", "--force"]).args([&fixture.source(), &missing]);
+            let build = ferofs!("build --force", fixture.source(), &missing);
             refused(build, &name(&missing), "no such device");
             assert!(fs::symlink_metadata(&missing).is_err(), "there is a file in /dev");
         }
         let pipe = fixture.path("pipe");
-        Run::new("mkfifo").arg(&pipe).run().success();
+        run!("mkfifo", &pipe).success();
         let reader = std::thread::spawn({
             let pipe = pipe.clone();
             move || fs::read(pipe).unwrap()
         });
-        apply().args([&old, &delta, &pipe]).run().success();
+        apply().args([&old, &delta, &pipe]).success();
         assert!(
             reader.join().unwrap() == fs::read(&new).unwrap(),
             "other bytes came through the pipe"
@@ -273,11 +252,9 @@ fn each_error_names_its_file() {
             &name(&out),
             "File too large",
         );
-        fs::remove_file(&out).unwrap();
+        assert!(!out.exists() && !fixture.path(".out.part").exists(), "a part is left");
     }
-    for device in loop_devices.iter().flatten() {
-        Run::new("losetup").arg("-d").arg(device).run().success();
-    }
+    drop(loop_devices);
     fs::write(&bad, [0; 9000]).unwrap();
     refused(create(&bad), &format!("{}: ", bad.display()), "not an EROFS image");
     let source = fixture.source();
@@ -286,7 +263,7 @@ fn each_error_names_its_file() {
 
 #[test]
 fn applying_takes_at_most_the_stated_memory() {
-    let Some(time) = need::tool("time", "the memory of applying a delta") else { return };
+    let Some(time) = need::tool("time") else { return };
     for options in [
         "-z lz4",
         "-z lz4,12 -C 64K",
@@ -297,11 +274,11 @@ fn applying_takes_at_most_the_stated_memory() {
         let fixture = images(options);
         let [old, new, delta, out, memory] =
             ["old", "new", "delta", "out", "memory"].map(|name| fixture.path(name));
-        ferofs().args(["delta", "create", "-o"]).args([&delta, &old, &new]).run().success();
-        let shown = ferofs().args(["delta", "show", "--json"]).arg(&delta).run().success();
-        let bound = number(&String::from_utf8(shown.stdout).unwrap(), "memory");
+        ferofs!("delta create -o", &delta, &old, &new).success();
+        let shown = ferofs!("delta show --json", &delta).success();
+        let bound = number(&shown.text(), "memory");
         let run = Run::new(&time).args(["-f", "%M", "-o"]).arg(&memory).arg(ferofs_path());
-        run.args(["delta", "apply"]).args([&old, &delta, &out]).run().success();
+        run.args(["delta", "apply"]).args([&old, &delta, &out]).success();
         let peak = fs::read_to_string(&memory).unwrap().trim().parse::<u64>().unwrap() << 10;
         assert!(peak <= bound, "{options}: {peak} bytes, {bound} stated");
         assert!(is_same(&new, &out), "{options}");
@@ -320,23 +297,22 @@ fn pclusters_that_no_compressor_makes_have_old_bytes() {
         let fixture = Fixture::empty();
         let mut bytes = Content::Text.bytes(3_000_000, &mut Rng::new(9));
         for image in ["old", "new"] {
-            fs::write(fixture.source().join("file"), &bytes).unwrap();
+            fixture.write("file", &bytes);
             bytes.splice(2_700_000..2_700_000, *b"inserted");
             match &mkfs {
                 Some(mkfs) if !is_portable => {
                     let run =
                         Run::new(mkfs).args(["--quiet", "-T1700000000"]).args(options.split(' '));
-                    run.args([fixture.path(image), fixture.source()]).run().success();
+                    run.args([fixture.path(image), fixture.source()]).success();
                 }
                 _ => drop(fixture.build(image, options.split(' '))),
             }
         }
         let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
-        let create = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]);
-        let made = create.args(is_portable.then_some("--portable")).run().success();
-        let made = String::from_utf8(made.stdout).unwrap();
+        let create = ferofs!("delta create --json -o", &delta, &old, &new);
+        let made = create.args(is_portable.then_some("--portable")).success().text();
         assert!(number(&made, "delta") * 6 < number(&made, "new"), "{options}: {made}");
-        ferofs().args(["delta", "apply"]).args([&old, &delta, &out]).run().success();
+        ferofs!("delta apply", &old, &delta, &out).success();
         assert!(is_same(&new, &out), "{options}");
     }
 }
@@ -345,19 +321,14 @@ fn pclusters_that_no_compressor_makes_have_old_bytes() {
 fn a_file_with_another_name_is_found_by_its_bytes() {
     let fixture = Fixture::empty();
     let mut bytes = Content::Text.bytes(300_000, &mut Rng::new(6));
-    fs::write(fixture.source().join("before"), &bytes).unwrap();
+    fixture.write("before", &bytes);
     fixture.build("old", ["-z", "lz4", "-E", "^fragments"]);
     fs::remove_file(fixture.source().join("before")).unwrap();
     bytes[290_000] ^= 1;
-    fs::write(fixture.source().join("later"), &bytes).unwrap();
+    fixture.write("later", &bytes);
     fixture.build("new", ["-z", "lz4", "-E", "^fragments"]);
     let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
-    let made = ferofs()
-        .args(["delta", "create", "--json", "-o"])
-        .args([&delta, &old, &new])
-        .run()
-        .success();
-    let made = String::from_utf8(made.stdout).unwrap();
+    let made = ferofs!("delta create --json -o", &delta, &old, &new).success().text();
     assert!(number(&made, "delta") < 2_000, "{made}");
 }
 
@@ -367,31 +338,23 @@ fn a_level_is_found_beside_pclusters_that_all_levels_make() {
     let mut rng = Rng::new(4);
     let text = Content::Text.bytes(100_000, &mut rng);
     for image in ["old", "new"] {
-        fs::write(fixture.source().join("text"), [&text, image.as_bytes()].concat()).unwrap();
+        fixture.write("text", [&text, image.as_bytes()].concat());
         for number in 0..5 {
             let noise = Content::Noise.bytes(14_000, &mut rng);
-            fs::write(
-                fixture.source().join(format!("{number}")),
-                [noise, vec![0; 30_000]].concat(),
-            )
-            .unwrap();
+            fixture.write(format!("{number}"), [noise, vec![0; 30_000]].concat());
         }
         fixture.build(image, ["-z", "lz4hc,3", "-C", "64K", "-E", "^fragments"]);
     }
     let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
-    let made = ferofs()
-        .args(["delta", "create", "--json", "-o"])
-        .args([&delta, &old, &new])
-        .run()
-        .success();
-    let made = String::from_utf8(made.stdout).unwrap();
+    let made = ferofs!("delta create --json -o", &delta, &old, &new).success().text();
     assert!(number(&made, "carried") == 0, "{made}");
 }
 
 #[test]
 fn a_small_change_makes_a_small_delta() {
-    // Without fragments, padding between thousands of extents moves. With them all data behind the change moves, and pclusters of 1 MiB decode to
-    // more than 4 MiB. The metabox, and the last LZMA pcluster, have parameters of their own.
+    // Without fragments, padding between thousands of extents moves. With them all data behind the
+    // change moves, and pclusters of 1 MiB decode to more than 4 MiB. The metabox, and the last
+    // LZMA pcluster, have parameters of their own.
     for (options, most) in [
         ("-z lz4 -C 4K -E ^fragments", 6_000),
         ("-z zstd,12 -C 128K -E 48bit,fragments", 6_000),
@@ -404,20 +367,20 @@ fn a_small_change_makes_a_small_delta() {
         for number in 0..115 {
             // A third of it is new.
             let once = Content::Text.bytes(14_000 + rng.below(1_000) as usize, &mut rng);
-            fs::write(fixture.source().join(format!("{number:03}")), once.repeat(3)).unwrap();
+            fixture.write(format!("{number:03}"), once.repeat(3));
         }
         fixture.build("old", options.split(' '));
-        fs::write(fixture.source().join("0015"), Content::Text.bytes(9_000, &mut rng)).unwrap();
+        fixture.write("0015", Content::Text.bytes(9_000, &mut rng));
         fixture.build("new", options.split(' '));
         let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
-        let create = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]);
-        let made = String::from_utf8(create.run().success().stdout).unwrap();
+        let create = ferofs!("delta create --json -o", &delta, &old, &new);
+        let made = create.success().text();
         // The new file takes 3 kB, and an extent of 8 MB 6 kB.
         assert!(
             number(&made, "carried") == 0 && number(&made, "delta") < most,
             "{options}: {made}"
         );
-        ferofs().args(["delta", "apply"]).args([&old, &delta, &out]).run().success();
+        ferofs!("delta apply", &old, &delta, &out).success();
         assert!(is_same(&new, &out), "{options}");
     }
 }

@@ -4,9 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use ferofs_tests::content::Content;
-use ferofs_tests::ferofs;
-use ferofs_tests::rng::Rng;
+use ferofs_tests::{Content, Rng, ferofs};
 
 use crate::common::erofs_utils::assert_valid;
 use crate::common::fixture::Fixture;
@@ -29,13 +27,14 @@ fn growth(fixture: &Fixture, image: &Path) -> u64 {
     super::create(image, &fixture.source(), &patch);
     super::apply(image, &patch);
     assert_valid(image);
-    ferofs().arg("diff").args([image, &fixture.source()]).run().success();
+    ferofs!("diff", image, fixture.source()).success();
     fs::metadata(image).unwrap().len() - before
 }
 
-/// Images whose metabox the patch continues: new inodes and small directories are compressed together.
+/// Images whose metabox the patch continues: new inodes and small directories are compressed
+/// together.
 #[test]
-fn with_new_times_an_image_with_a_metabox_grows_by_few_bytes_for_each_name() {
+fn with_new_times_a_metabox_grows_by_few_bytes_a_name() {
     for options in [
         "-z lz4 --for-updates -E 48bit -m 64K --compress-directories",
         "-z zstd,9 -C 64K --for-updates -E 48bit -m 64K --compress-directories",
@@ -67,7 +66,7 @@ fn touch_all(tree: &Path, start: u64) {
 }
 
 #[test]
-fn with_new_times_an_image_for_updates_grows_by_inodes_and_directories_only() {
+fn with_new_times_an_image_for_updates_grows_by_metadata_only() {
     for (options, most) in [
         ("-z none", 130),
         ("-z lz4", 150),
@@ -77,7 +76,7 @@ fn with_new_times_an_image_for_updates_grows_by_inodes_and_directories_only() {
         let fixture = Fixture::empty();
         for number in 0..FILES {
             let bytes = Content::Text.bytes(300 + number as usize * 3, &mut Rng::new(number));
-            fs::write(fixture.source().join(format!("file{number}")), bytes).unwrap();
+            fixture.write(format!("file{number}"), bytes);
         }
         let build = |name: &str, more: &str| {
             touch(&fixture.source(), 1_600_000_000);

@@ -4,12 +4,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use ferofs_tests::content::Content;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::{Mount, compare, ferofs, need, update};
+use ferofs_tests::{Content, Mount, Rng, compare, ferofs, need};
 
 use crate::common::erofs_utils::assert_valid;
-use crate::common::fixture::{Fixture, same};
+use crate::common::fixture::{Fixture, copy, same};
 
 fn patch(image: &Path, tree: &Path, patch: &Path) {
     super::create(image, tree, patch);
@@ -55,7 +53,7 @@ fn change(file: &Path, rng: &mut Rng) {
 
 #[test]
 fn holes_may_come_and_go() {
-    require!(need::kernel_erofs("patched files with holes through the kernel"));
+    require!(need::kernel_erofs());
     for (number, options) in
         ["-z none", "-z none -b 512", "-z none --chunk-size 16K", "-z lz4 -C 16K"]
             .iter()
@@ -71,7 +69,7 @@ fn holes_may_come_and_go() {
             fixture.path("next"),
             fixture.directory("mounted"),
         );
-        update::copy(&fixture.source(), &next).unwrap();
+        copy(&fixture.source(), &next);
         for _ in 0..3 {
             change(&next.join("file"), &mut rng);
             patch(&image, &next, &fixture.path("patch"));
@@ -114,7 +112,7 @@ fn files_of_zeroes_are_told_apart() {
 #[test]
 fn long_runs_fit_into_the_pieces_of_a_patch() {
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("file"), "old").unwrap();
+    fixture.write("file", "old");
     let old = fixture.build("image", ["-z", "lz4"]);
     let next = fixture.directory("next");
     // A cluster of 1 MiB could hold all of it.
@@ -122,8 +120,8 @@ fn long_runs_fit_into_the_pieces_of_a_patch() {
     for method in ["zstd,3", "lzma"] {
         let (image, update) = (fixture.path(method), fixture.path("update"));
         fs::copy(&old, &image).unwrap();
-        let create = ferofs().args(["patch", "create", "-z", method, "-C", "1M", "--force"]);
-        create.args([&image, &next]).arg("-o").arg(&update).run().success();
+        let create = ferofs!("patch create -z", method, "-C", "1M", "--force");
+        create.args([&image, &next]).arg("-o").arg(&update).success();
         super::apply(&image, &update);
         assert_valid(&image);
         let extracted = fixture.extract(&image, &format!("extracted by {method}"));
@@ -134,7 +132,7 @@ fn long_runs_fit_into_the_pieces_of_a_patch() {
 #[test]
 fn terabytes_of_holes_are_not_read() {
     const SIZE: u64 = 12 << 40;
-    require!(need::kernel_erofs("patched files of terabytes through the kernel"));
+    require!(need::kernel_erofs());
     let data = [(0, 1), (5 << 40, 2), ((7 << 40) + 12_345, 3)];
     for options in ["-z none", "-z lz4"] {
         let fixture = Fixture::empty();
@@ -157,7 +155,7 @@ fn terabytes_of_holes_are_not_read() {
         let image = fixture.build("image", options.split(' '));
         patch(&image, &next, &fixture.path("patch"));
         // fsck.erofs would write the holes.
-        ferofs().arg("check").arg(&image).run().success();
+        ferofs!("check", &image).success();
         assert!(fs::metadata(fixture.path("patch")).unwrap().len() < 100_000, "{options}");
         let mount = Mount::kernel(&image, &fixture.directory("mounted")).unwrap();
         for name in ["file", "after"] {

@@ -1,16 +1,15 @@
-//! `dump.erofs` and `fsck.erofs` print what the newest erofs-utils print, line by line, for images of all layouts that either `mkfs.erofs`
-//! makes.
+//! `dump.erofs` and `fsck.erofs` print what the newest erofs-utils print, line by line, for images
+//! of all layouts that either `mkfs.erofs` makes.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use ferofs_tests::rng::Rng;
-use ferofs_tests::{Outcome, Run, ferofs};
+use ferofs_tests::{Outcome, Rng, Run, run};
 
 use crate::common::erofs_utils::newest;
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, chmod};
 
 /// Options of the images; in `{}` is the directory of the images.
 const LAYOUTS: [&str; 22] = [
@@ -91,9 +90,8 @@ fn dump_and_fsck_print_the_same_as_erofs_utils() {
     make_tree(&source);
     let archive = fixture.path("archive");
     // GNU tar leaves out sockets, and reports this with its exit code.
-    Run::new("tar").args(["-C", source.to_str().unwrap(), "-cf"]).arg(&archive).arg(".").run();
-    let links = fixture.directory("links");
-    ferofs().arg("links").arg(&links).run().success();
+    run!("tar -C", source.to_str().unwrap(), "-cf", &archive, ".").run();
+    let links = fixture.links();
     for builder in [peers, &links] {
         for layout in LAYOUTS {
             let dir = fixture.directory("images");
@@ -114,7 +112,7 @@ fn dump_and_fsck_print_the_same_as_erofs_utils() {
                 "-T1700000000",
                 "--mkfs-time",
             ]);
-            mkfs.args(layout.split_whitespace()).args([&image, from]).run().success();
+            mkfs.args(layout.split_whitespace()).args([&image, from]).success();
             assert_same_output(
                 peers,
                 &links,
@@ -129,9 +127,9 @@ fn dump_and_fsck_print_the_same_as_erofs_utils() {
         let image = fixture.path("merged");
         let mkfs = || Run::new(builder.join("mkfs.erofs")).arg("--quiet");
         for layer in &layers {
-            mkfs().arg("-Enoinline_data").args([layer, &source]).run().success();
+            mkfs().arg("-Enoinline_data").args([layer, &source]).success();
         }
-        mkfs().arg(&image).args(&layers).run().success();
+        mkfs().arg(&image).args(&layers).success();
         assert_same_output(
             peers,
             &links,
@@ -160,7 +158,8 @@ fn assert_same_output(
             run.args(devices).arg(image).run()
         };
         assert_same(&run(links, devices), &run(peers, devices), &format!("{context}: {line}"));
-        // Without the devices, only data is missing. erofs-utils write zeroes for it, and then fail.
+        // Without the devices, only data is missing. erofs-utils write zeroes for it, and then
+        // fail.
         if !devices.is_empty() && program == "dump.erofs" && !line.contains("--cat") {
             assert_same(
                 &run(links, &[]),
@@ -173,7 +172,7 @@ fn assert_same_output(
 
 fn assert_same(own: &Outcome, peer: &Outcome, context: &str) {
     let text = |outcome: &Outcome| {
-        let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        let text = outcome.text();
         if !context.contains("sparse -e") {
             return text;
         }
@@ -185,7 +184,8 @@ fn assert_same(own: &Outcome, peer: &Outcome, context: &str) {
     // The sign of 0/0 depends on the processor.
     let expected = text(peer).replace(" nan%", " -nan%");
     assert_eq!(text(own), expected, "{context}: {}{}", own.stderr, peer.stderr);
-    // Newer features of the format are not experimental in ferofs, and erofs-utils count the extent before a fragment twice.
+    // Newer features of the format are not experimental in ferofs, and erofs-utils count the extent
+    // before a fragment twice.
     let differs = |line: &str| {
         ["EXPERIMENTAL", "No in-memory cache"].iter().any(|text| line.contains(text))
             || line.contains("Compression ratio") && context.contains("fragments")
@@ -212,42 +212,25 @@ fn assert_same(own: &Outcome, peer: &Outcome, context: &str) {
 #[test]
 fn what_erofs_utils_ignore_is_an_error() {
     let fixture = Fixture::empty();
-    let image = fixture.build("image", [""; 0]);
-    let links = fixture.directory("links");
-    ferofs().arg("links").arg(&links).run().success();
-    let run = |program: &str, arguments: &[&str]| {
-        Run::new(links.join(program)).args(arguments).arg(&image).run()
-    };
-    assert!(run("dump.erofs", &["--ls"]).failure(1).stderr.contains("--path"));
+    fixture.build("image", [""; 0]);
+    fixture.tool("dump.erofs --ls @image").failure(1).says("--path");
     for option in ["--force", "--overwrite", "--preserve", "--no-preserve-owner"] {
-        let outcome = run("fsck.erofs", &[option]);
         // As erofs-utils, and not as fsck(8).
-        assert_eq!(outcome.code, 1, "{option}");
-        assert!(outcome.stderr.contains("needs --extract=DIR"), "{option}: {}", outcome.stderr);
+        let fsck = fixture.tool(&format!("fsck.erofs {option} @image"));
+        fsck.fails(1, "needs --extract=DIR");
     }
-    assert_eq!(run("fsck.erofs", &["-d10"]).code, 1);
+    assert_eq!(fixture.tool("fsck.erofs -d10 @image").run().code, 1);
 }
 
 /// As Linux and erofs-utils: a device too many is that of another image.
 #[test]
 fn more_devices_than_the_image_has_are_refused() {
     let fixture = Fixture::empty();
-    let image = fixture.build("image", [""; 0]);
-    let links = fixture.directory("links");
-    ferofs().arg("links").arg(&links).run().success();
-    let device = format!("--device={}", image.display());
-    let mut commands: Vec<Run> = ["fsck.erofs", "dump.erofs"]
-        .map(|program| Run::new(links.join(program)))
-        .into_iter()
-        .collect();
-    commands.extend(["ls", "check", "inspect"].map(|command| ferofs().arg(command)));
-    for command in commands {
-        let outcome = command.args([device.as_str(), image.to_str().unwrap()]).run();
-        assert!(
-            outcome.code != 0 && outcome.stderr.contains("more devices were given"),
-            "{}",
-            outcome.stderr
-        );
+    fixture.build("image", [""; 0]);
+    for command in ["fsck.erofs", "dump.erofs", "ferofs ls", "ferofs check", "ferofs inspect"] {
+        let outcome = fixture.tool(&format!("{command} --device=@image @image")).run();
+        assert_ne!(outcome.code, 0, "{command}");
+        outcome.says("more devices were given");
     }
 }
 
@@ -255,58 +238,42 @@ fn more_devices_than_the_image_has_are_refused() {
 fn a_wrong_checksum_matters_only_to_fsck() {
     let fixture = Fixture::empty();
     let image = fixture.build("image", [""; 0]);
-    let links = fixture.directory("links");
-    ferofs().arg("links").arg(&links).run().success();
     let mut bytes = fs::read(&image).unwrap();
     // The label.
     bytes[1024 + 64] ^= 1;
     fs::write(&image, bytes).unwrap();
-    let run = |program: &str, arguments: &[&str]| {
-        Run::new(links.join(program)).args(arguments).arg(&image).run()
-    };
-    assert!(run("fsck.erofs", &[]).failure(1).stderr.contains("checksum"));
-    run("fsck.erofs", &["--no-sbcrc"]).success();
-    run("fsck.erofs", &["--no-sbcrc", &format!("--extract={}", fixture.path("out").display())])
-        .success();
-    run("dump.erofs", &["-s"]).success();
+    fixture.tool("fsck.erofs @image").failure(1).says("checksum");
+    fixture.tool("fsck.erofs --no-sbcrc @image").success();
+    fixture.tool("fsck.erofs --no-sbcrc --extract=@out @image").success();
+    fixture.tool("dump.erofs -s @image").success();
 }
 
 #[test]
 fn fsck_verifies_the_digests_of_files() {
     let fixture = Fixture::empty();
-    let source = fixture.source();
-    fs::write(source.join("file"), "content of a file, ".repeat(1000)).unwrap();
-    fs::write(source.join("empty"), "").unwrap();
-    let links = fixture.directory("links");
-    ferofs().arg("links").arg(&links).run().success();
-    let image = fixture.path("image");
-    let build = |options: &[&str]| {
-        let mkfs = Run::new(links.join("mkfs.erofs")).args(["--quiet", "-Enosbcrc"]).args(options);
-        mkfs.args([&image, &source]).run().success();
+    fixture.write("file", "content of a file, ".repeat(1000));
+    fixture.write("empty", "");
+    let build = |options: &str| {
+        let mkfs = format!("mkfs.erofs --quiet -Enosbcrc {options} @image @source");
+        fixture.tool(&mkfs).success();
     };
-    let fsck = || {
-        Run::new(links.join("fsck.erofs")).args(["--xattr-inode-digest", "-d3"]).arg(&image).run()
-    };
-    build(&[]);
-    assert!(fsck().failure(1).stderr.contains("--xattr-inode-digest"));
-    build(&["--xattr-inode-digest=user.digest"]);
+    let options = "--xattr-inode-digest -d3 @image";
+    let fsck = || fixture.tool(&format!("fsck.erofs {options}"));
+    build("");
+    fsck().failure(1).says("--xattr-inode-digest");
+    build("--xattr-inode-digest=user.digest");
     let text = fsck().success().stderr;
-    assert!(
-        text.contains("using xattr \"user.digest\"\n")
-            && text.ends_with("<I> erofs: No errors found\n"),
-        "{text}"
-    );
+    let is_used = text.contains("using xattr \"user.digest\"\n");
+    assert!(is_used && text.ends_with("<I> erofs: No errors found\n"), "{text}");
     if let Some(peer) = newest("fsck.erofs") {
-        let outcome =
-            Run::new(peer).args(["--xattr-inode-digest", "-d3"]).arg(&image).run().success();
-        assert_eq!(outcome.stderr, text);
+        assert_eq!(Run::new(peer).args(fixture.words(options)).success().stderr, text);
     }
+    let image = fixture.path("image");
     let mut bytes = fs::read(&image).unwrap();
     let at = bytes.windows(17).position(|window| window == b"content of a file").unwrap();
     bytes[at] = b'C';
     fs::write(&image, bytes).unwrap();
-    let error = fsck().failure(1).stderr;
-    assert!(error.contains("file: the content has another digest"), "{error}");
+    fsck().failure(1).says("file: the content has another digest");
 }
 
 /// Files of all types that need no root, of sizes and contents for all layouts.
@@ -331,15 +298,8 @@ fn make_tree(root: &Path) {
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"x", 70_000).unwrap();
     sparse.set_len(100_000).unwrap();
     symlink("small.txt", root.join("link")).unwrap();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        root.join("fifo"),
-        rustix::fs::FileType::Fifo,
-        0o600.into(),
-        0,
-    )
-    .unwrap();
+    run!("mkfifo", root.join("fifo")).success();
     drop(UnixListener::bind(root.join("socket")).unwrap());
-    fs::set_permissions(root.join("a.tx"), fs::Permissions::from_mode(0o4755)).unwrap();
-    fs::set_permissions(dir.join("sticky"), fs::Permissions::from_mode(0o1777)).unwrap();
+    chmod(root.join("a.tx"), 0o4755);
+    chmod(dir.join("sticky"), 0o1777);
 }

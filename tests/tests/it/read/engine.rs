@@ -3,20 +3,20 @@
 use std::fs;
 use std::path::Path;
 
-use ferofs_tests::{Mount, ferofs, need, tree};
+use ferofs_tests::{Mount, ferofs, need};
 
 use crate::common::fixture::{Fixture, counter};
 
 /// Mounts in the background with `options`.
 fn mounted(image: &Path, dir: &Path, options: &[&str]) -> Mount {
-    ferofs().args(["mount", "--fuse"]).args(options).args([image, dir]).run().success();
+    ferofs!("mount --fuse").args(options).args([image, dir]).success();
     Mount::adopt(dir)
 }
 
 #[test]
 fn a_recorded_access_profile_can_be_pinned() {
-    require!(need::fuse("access profiles"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::fuse());
+    let (fixture, image) = Fixture::small_image();
     let profile = fixture.path("profile");
     let file = "files/large/Mixed";
     let dir = fixture.directory("recorded");
@@ -40,15 +40,15 @@ fn a_recorded_access_profile_can_be_pinned() {
     mount.unmount().unwrap();
 
     fs::write(&profile, "no profile").unwrap();
-    let refused = ferofs().args(["mount", "--fuse"]).args(options).args([&image, &dir]).run();
+    let refused = ferofs!("mount --fuse").args(options).args([&image, &dir]).run();
     assert_eq!(refused.code, 1);
-    assert!(refused.stderr.contains("not an access profile"), "{}", refused.stderr);
+    refused.says("not an access profile");
 }
 
 #[test]
 fn memory_stays_within_its_limit() {
-    require!(need::fuse("memory limits"));
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    require!(need::fuse());
+    let (fixture, image) = Fixture::small_image();
     let dir = fixture.directory("mount");
     let mount = mounted(&image, &dir, &["--memory-limit", "1M"]);
     fixture.assert_same_as_source(mount.path());

@@ -1,5 +1,5 @@
-//! The programs in `examples`: the smallest one that reads an image, with how many crates it needs and how large it is; and the one in a browser,
-//! where WebAssembly opens an image and lists it.
+//! The programs in `examples`: the smallest one that reads an image, with how many crates it needs
+//! and how large it is; and the one in a browser, where WebAssembly opens an image and lists it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use ferofs_tests::{need, scratch};
 
 use crate::common::fixture::Fixture;
 
-/// Crates at most, this library's own ones and the program included. Five of them are parking_lot's.
+/// Crates at most, this library's own ones and the program included. Five of them are
+/// parking_lot's.
 const MAX_CRATES: usize = 27;
 /// Bytes of the stripped program at most.
 const MAX_SIZE: u64 = 1_500_000;
@@ -29,7 +30,6 @@ fn a_reader_of_lz4_needs_few_crates_and_no_c() {
     let tree = cargo()
         .args(["tree", "--quiet", "--edges", "normal,build", "--prefix", "none", "--manifest-path"])
         .arg(manifest())
-        .run()
         .success()
         .stdout;
     let tree = String::from_utf8(tree).unwrap();
@@ -62,7 +62,6 @@ fn the_smallest_reader_is_small_and_reads() {
         .arg(manifest())
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        .run()
         .success();
     let program = target.join("release/ferofs-minimal-example");
     let size = fs::metadata(&program).unwrap().len();
@@ -70,7 +69,7 @@ fn the_smallest_reader_is_small_and_reads() {
     let fixture = Fixture::empty();
     let content = "a line that compresses\n".repeat(10_000);
     fs::create_dir(fixture.source().join("docs")).unwrap();
-    fs::write(fixture.source().join("docs/text"), &content).unwrap();
+    fixture.write("docs/text", &content);
     for algorithm in ["lz4", "zstd"] {
         let image = fixture.build(algorithm, ["--compress", algorithm]);
         let read = Run::new(&program).arg(image).arg("docs/text").run();
@@ -92,11 +91,10 @@ fn module() -> Option<PathBuf> {
     let program = |variable: &str, name: &str| env::var_os(variable).unwrap_or_else(|| name.into());
     let libraries = Run::new(program("RUSTC", "rustc"))
         .args(["--print", "target-libdir", "--target", TARGET])
-        .run()
         .success()
         .stdout;
     if !Path::new(String::from_utf8(libraries).unwrap().trim()).is_dir() {
-        need::lacks("the page in a browser", "rustup target add wasm32-unknown-unknown");
+        need::lacks("rustup target add wasm32-unknown-unknown");
         return None;
     }
     let target = scratch::target_dir().join("browser");
@@ -106,7 +104,6 @@ fn module() -> Option<PathBuf> {
         .arg(&target)
         .arg("--manifest-path")
         .arg(manifest)
-        .run()
         .success();
     Some(target.join(TARGET).join("small/ferofs_browser_example.wasm"))
 }
@@ -116,11 +113,11 @@ fn a_page_lists_an_image() {
     if need::is_quick() {
         return;
     }
-    let Some(browser) = need::tool("chromium", "the page in a browser") else { return };
+    let Some(browser) = need::tool("chromium") else { return };
     let Some(module) = module() else { return };
     let fixture = Fixture::empty();
     fs::create_dir(fixture.source().join("docs")).unwrap();
-    fs::write(fixture.source().join("docs/greeting"), "hello, browser\n".repeat(10_000)).unwrap();
+    fixture.write("docs/greeting", "hello, browser\n".repeat(10_000));
     let root = fixture.path("root");
     fs::create_dir(&root).unwrap();
     let image = fixture.build("image", ["--compress", "lz4"]);
@@ -129,8 +126,7 @@ fn a_page_lists_an_image() {
     fs::copy(module, root.join("ferofs_browser_example.wasm")).unwrap();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/browser/index.html");
     fs::copy(page, root.join("index.html")).unwrap();
-    let Some(server) = Server::nginx(&fixture.path("."), &root, ["", ""], "the page in a browser")
-    else {
+    let Some(server) = Server::nginx(&fixture.path("."), &root, ["", ""]) else {
         return;
     };
     let dom = |image: &str| {

@@ -1,13 +1,12 @@
-//! Holes in compressed files, in the three forms of the format: images that are written field by field are shown as they are by each way to
-//! read them.
+//! Holes in compressed files, in the three forms of the format: images that are written field by
+//! field are shown as they are by each way to read them.
 
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, ferofs, need};
+use ferofs_tests::{Mount, ferofs, ferofs_path, need};
 use rustix::fs::SeekFrom;
 
 use crate::common::fixture::Fixture;
@@ -22,13 +21,13 @@ const BLOCKS: u64 = 128;
 /// `Z_EROFS_LI_HOLE`.
 const HOLE: u16 = 1 << 14;
 
-/// Lets the map of a file of `BLOCKS` blocks be written by `map`, which gets the address of a block of data, for the layout.
+/// Lets the map of a file of `BLOCKS` blocks be written by `map`, which gets the address of a block
+/// of data, for the layout.
 fn image(features: u32, layout: u16, map: impl FnOnce(u32) -> Vec<u8>) -> Vec<u8> {
     let mut writer = ImageWriter::new(features);
     if features & BIG_PCLUSTER != 0 {
         writer.configure(1, &[14, 0, 0xff, 0xff, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
-    let root = writer.reserve(100);
     let block = writer.data(&[0x55; 4096]);
     let size = BLOCKS * 4096;
     let file = writer.inode(&InodeSpec {
@@ -39,7 +38,7 @@ fn image(features: u32, layout: u16, map: impl FnOnce(u32) -> Vec<u8>) -> Vec<u8
         links: 1,
         after: &map(block),
     });
-    writer.finish_with(root, &[(b"file", file, 1)])
+    writer.finish_with_file(file)
 }
 
 /// The mark of a HEAD, which gives an address beyond the image.
@@ -108,7 +107,7 @@ fn all_forms_are_shown_as_holes() {
     let mut content = vec![0; BLOCKS as usize * 4096];
     content[..4096].fill(0x55);
     content[(BLOCKS as usize - 1) * 4096..].fill(0x55);
-    fs::write(fixture.source().join("file"), &content).unwrap();
+    fixture.write("file", &content);
     for (name, bytes) in [("marked", marked()), ("counted", counted()), ("record", record())] {
         let image = fixture.path(name);
         fs::write(&image, bytes).unwrap();
@@ -125,16 +124,15 @@ fn all_forms_are_shown_as_holes() {
         command(&["extract"], &image, &[&target]).success();
         assert_eq!(fs::read(target.join("file")).unwrap(), content, "{name}");
         assert_sparse(&target.join("file"));
-        let cat = ferofs().arg("cat").arg(&image).arg("file").run().success();
+        let cat = ferofs!("cat", &image, "file").success();
         assert_eq!(cat.stdout, content, "{name}");
-        let shown = ferofs().args(["inspect", "--path", "/file"]).arg(&image).run().success();
-        let shown = String::from_utf8(shown.stdout).unwrap();
+        let shown = ferofs!("inspect --path /file", &image).success().text();
         assert!(shown.contains("  hole\n") && shown.contains("3 extents"), "{name}: {shown}");
-        ferofs().arg("diff").args([&image, &target]).run().success();
+        ferofs!("diff", &image, &target).success();
         let archive = fixture.path(&format!("{name}.tar"));
-        ferofs().args(["extract", "--tar"]).args([&archive, &image]).run().success();
+        ferofs!("extract --tar", &archive, &image).success();
         assert!(fs::metadata(&archive).unwrap().len() < 64 << 10, "{name}");
-        if need::fuse("holes of compressed files in a FUSE mount") {
+        if need::fuse() {
             let mount =
                 Mount::fuse(ferofs_path(), &image, &fixture.directory(&format!("{name}-mount")))
                     .unwrap();

@@ -1,12 +1,12 @@
 //! `ferofs inspect` with its HTML page, and `ferofs diff`.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use ferofs_tests::{ferofs, need, tree, web};
+use ferofs_tests::{ferofs, need, web};
 
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, chmod};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -14,12 +14,12 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn inspect_shows_features_files_and_blocks() {
-    let (_fixture, image) = Fixture::with_image(&tree::Options::small());
-    let report = text(&ferofs().arg("inspect").arg(&image).run().success().stdout);
+    let (_fixture, image) = Fixture::small_image();
+    let report = text(&ferofs!("inspect", &image).success().stdout);
     for word in ["uuid", "features", "lz4", "directory", "largest files", "layout", "metadata"] {
         assert!(report.contains(word), "{word}: {report}");
     }
-    let json = text(&ferofs().args(["inspect", "--json"]).arg(&image).run().success().stdout);
+    let json = text(&ferofs!("inspect --json", &image).success().stdout);
     for key in [
         "\"superblock\"",
         "\"extensions\"",
@@ -33,11 +33,10 @@ fn inspect_shows_features_files_and_blocks() {
     // Block 0 contains the superblock. The block of an inode lists the inode.
     let owner = |block: u64| {
         let block = block.to_string();
-        text(&ferofs().args(["inspect", "--block", &block]).arg(&image).run().success().stdout)
+        text(&ferofs!("inspect --block", &block, &image).success().stdout)
     };
     assert!(owner(0).starts_with("superblock\n"));
-    let file =
-        text(&ferofs().args(["inspect", "--path", "/files"]).arg(&image).run().success().stdout);
+    let file = text(&ferofs!("inspect --path /files", &image).success().stdout);
     let (_, byte) = file.split_once(", byte ").unwrap();
     let (byte, _) = byte.split_once(',').unwrap();
     let block = byte.parse::<u64>().unwrap() / 4096;
@@ -45,7 +44,7 @@ fn inspect_shows_features_files_and_blocks() {
     let past = fs::metadata(&image).unwrap().len() / 4096 + 1000;
     let blocks = format!("no file uses block {past}: the image has ");
     assert!(owner(past).starts_with(&blocks), "{}", owner(past));
-    assert_eq!(ferofs().args(["inspect", "--path", "/missing"]).arg(&image).run().code, 1);
+    assert_eq!(ferofs!("inspect --path /missing", &image).run().code, 1);
 }
 
 /// Names that try to end the script element with the data of the page.
@@ -61,15 +60,15 @@ const HOSTILE: [&str; 5] = [
 fn the_html_page_shows_hostile_names_as_text() {
     let fixture = Fixture::empty();
     for name in HOSTILE {
-        fs::write(fixture.source().join(name), name.repeat(100)).unwrap();
+        fixture.write(name, name.repeat(100));
     }
     // The path of this file contains the end tag of a script element.
     fs::create_dir(fixture.source().join("<")).unwrap();
-    fs::write(fixture.source().join("</script><b>bold"), "x".repeat(9000)).unwrap();
-    fs::write(fixture.source().join("text"), "words and words, ".repeat(20_000)).unwrap();
+    fixture.write("</script><b>bold", "x".repeat(9000));
+    fixture.write("text", "words and words, ".repeat(20_000));
     let image = fixture.build("image", ["--compress", "lz4"]);
     let page = fixture.path("page.html");
-    ferofs().args(["inspect", "--html"]).arg(&page).arg(&image).run().success();
+    ferofs!("inspect --html", &page, &image).success();
     let html = fs::read_to_string(&page).unwrap();
     assert_eq!(html.matches("</script>").count(), 2, "of the data, and of the script");
     assert!(!html.contains("<img") && !html.contains("<b>bold"), "names are escaped");
@@ -77,7 +76,7 @@ fn the_html_page_shows_hostile_names_as_text() {
         let own = html.replace("http://www.w3.org/2000/svg", "");
         assert!(!own.contains(address), "{address}: the page loads nothing");
     }
-    let Some(browser) = need::tool("chromium", "the page in a browser") else { return };
+    let Some(browser) = need::tool("chromium") else { return };
     let dom = web::page(&browser, &fixture.path("profile"), &format!("file://{}", page.display()));
     // The script of the page ran to its end, and no name was executed as a script.
     assert!(dom.contains("data-drawn=\""), "{dom}");
@@ -102,12 +101,12 @@ fn the_html_page_shows_hostile_names_as_text() {
     );
 }
 
-/// The share of a file in the packed inode changes with its neighbours: only files with another content are listed.
+/// The share of a file in the packed inode changes with its neighbours: only files with another
+/// content are listed.
 #[test]
 fn a_comparison_lists_changed_files_only() {
     let fixture = Fixture::empty();
-    let write =
-        |name: &str, content: String| fs::write(fixture.source().join(name), content).unwrap();
+    let write = |name: &str, content: String| fixture.write(name, content);
     let numbers = |count: u32| {
         (0..count).map(|n| n.wrapping_mul(0x9e37_79b9).to_string()).collect::<String>()
     };
@@ -118,20 +117,18 @@ fn a_comparison_lists_changed_files_only() {
     write("other.txt", "b".repeat(3000));
     write("grows\x1b[31m.txt", numbers(3000));
     let new = fixture.build("new", ["-T0"]);
-    let compare = || ferofs().arg("inspect").arg("--compare").arg(&old).arg(&new);
-    let text = String::from_utf8(compare().run().success().stdout).unwrap();
+    let compare = || ferofs!("inspect --compare", &old, &new);
+    let text = compare().success().text();
     assert!(text.contains("files  0 added, 0 removed, 2 changed\n"), "{text}");
     let (_, files) = text.split_once("change  file\n").unwrap();
     let first = files.lines().next().unwrap();
     assert!(first.contains(" +") && first.ends_with("/grows\\x1b[31m.txt"), "{text}");
     assert!(!text.contains("same.txt"), "{text}");
-    let page = String::from_utf8(compare().args(["--html", "-"]).run().success().stdout).unwrap();
+    let page = compare().args(["--html", "-"]).success().text();
     let (_, comparison) = page.split_once("\"compare\":{").unwrap();
     let (comparison, _) = comparison.split_once("\"kinds\"").unwrap();
     assert!(comparison.contains("grows") && !comparison.contains("same.txt"), "{comparison}");
-    let same = String::from_utf8(
-        ferofs().arg("inspect").arg("--compare").args([&old, &old]).run().success().stdout,
-    );
+    let same = String::from_utf8(ferofs!("inspect --compare", &old, &old).success().stdout);
     assert!(same.unwrap().ends_with("files  0 added, 0 removed, 0 changed\n"));
 }
 
@@ -144,17 +141,15 @@ fn the_html_page_shows_what_grew() {
             .collect::<Vec<_>>()
     };
     fs::create_dir_all(fixture.source().join("lib/deep")).unwrap();
-    fs::write(fixture.source().join("lib/deep/grows.bin"), random(10_000)).unwrap();
-    fs::write(fixture.source().join("<i>removed.txt"), random(50_000)).unwrap();
+    fixture.write("lib/deep/grows.bin", random(10_000));
+    fixture.write("<i>removed.txt", random(50_000));
     let old = fixture.build("old", ["--compress", "none"]);
-    fs::write(fixture.source().join("lib/deep/grows.bin"), random(500_000)).unwrap();
+    fixture.write("lib/deep/grows.bin", random(500_000));
     fs::remove_file(fixture.source().join("<i>removed.txt")).unwrap();
-    fs::write(fixture.source().join("added"), random(9000)).unwrap();
+    fixture.write("added", random(9000));
     let new = fixture.build("new", ["--compress", "none"]);
     let page = fixture.path("page.html");
-    let inspect = || {
-        ferofs().args(["inspect", "--html"]).arg(&page).arg("--compare").arg(&old).arg(&new).run()
-    };
+    let inspect = || ferofs!("inspect --html", &page, "--compare", &old, &new).run();
     inspect().success();
     let html = fs::read_to_string(&page).unwrap();
     // `lib` is left out: only `lib/deep` changed in it.
@@ -169,16 +164,10 @@ fn the_html_page_shows_what_grew() {
         assert!(html.contains(part), "{part}: {html}");
     }
     // The old image is no output.
-    let refused = ferofs()
-        .args(["inspect", "--force", "--html"])
-        .arg(&old)
-        .arg("--compare")
-        .arg(&old)
-        .arg(&new)
-        .run();
+    let refused = ferofs!("inspect --force --html", &old, "--compare", &old, &new).run();
     assert_eq!(refused.code, 1, "{}", refused.stderr);
-    assert!(refused.stderr.contains("is also an input"), "{}", refused.stderr);
-    let Some(browser) = need::tool("chromium", "the page in a browser") else { return };
+    refused.says("is also an input");
+    let Some(browser) = need::tool("chromium") else { return };
     let dom = web::page(&browser, &fixture.path("profile"), &format!("file://{}", page.display()));
     assert!(dom.contains("data-drawn=\""), "the script ended early: {dom}");
     let (_, shown) = dom.split_once("Compared with old").unwrap();
@@ -194,26 +183,39 @@ fn the_html_page_shows_what_grew() {
 
 #[test]
 fn diff_has_the_exit_codes_of_diff_1() {
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
-    let diff = |args: &[&Path]| ferofs().arg("diff").args(args).run();
+    let (fixture, image) = Fixture::small_image();
+    let diff = |args: &[&Path]| ferofs!("diff").args(args).run();
     assert_eq!(diff(&[&image, &image]).success().stdout, b"");
     let ignored: &[&str] = if need::is_root() { &[] } else { &["--ignore=owner,xattrs"] };
-    let same = ferofs().arg("diff").args(ignored).args([&image, &fixture.source()]).run();
+    let same = ferofs!("diff").args(ignored).args([&image, &fixture.source()]).run();
     assert_eq!((same.code, text(&same.stdout)), (0, String::new()), "{}", same.stderr);
+
+    let [linked, copied] = ["linked", "copied"].map(|name| fixture.directory(name));
+    for dir in [&linked, &copied] {
+        fs::write(dir.join("one"), "same").unwrap();
+    }
+    fs::hard_link(linked.join("one"), linked.join("two")).unwrap();
+    fs::write(copied.join("two"), "same").unwrap();
+    let links = |options: &[&str]| {
+        ferofs!("diff --ignore=times").args(options).args([&linked, &copied]).run()
+    };
+    assert_eq!((links(&[]).code, text(&links(&[]).stdout).contains("~ /two: links\n")), (1, true));
+    assert!(text(&links(&["--json"]).stdout).contains(r#""what":["links"]"#));
+    assert_eq!(links(&["--ignore=links"]).code, 0);
 
     let other = fixture.directory("other");
     fs::write(other.join("added"), "12345").unwrap();
-    fs::set_permissions(other.join("added"), fs::Permissions::from_mode(0o600)).unwrap();
+    chmod(other.join("added"), 0o600);
     symlink("a\x1b[31m", other.join("link")).unwrap();
     let second = fixture.path("second");
-    ferofs().arg("build").args([&other, &second]).run().success();
+    ferofs!("build", &other, &second).success();
     let changed = diff(&[&image, &second]);
     assert_eq!(changed.code, 1);
     assert!(text(&changed.stdout).contains("+ /added (5 B)\n"), "{}", text(&changed.stdout));
-    let json = ferofs().args(["diff", "--json"]).args([&second, &image]).run();
+    let json = ferofs!("diff --json", &second, &image).run();
     assert_eq!(json.code, 1);
     assert!(text(&json.stdout).contains(r#""change":"removed""#));
-    let quiet = ferofs().args(["diff", "-q"]).args([&second, &image]).run();
+    let quiet = ferofs!("diff -q", &second, &image).run();
     assert_eq!((quiet.code, quiet.stdout.as_slice()), (1, &b""[..]));
     assert_eq!(diff(&[&image, &fixture.path("missing")]).code, 2);
     assert_eq!(diff(&[&image]).code, 2);

@@ -1,7 +1,7 @@
 //! `ferofs push --base`: a layer with the difference from an image that the registry has.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use ferofs_tests::{Outcome, Run, ferofs, need, web};
 
 use super::registry::registry;
 use super::{assert_same_files, field, isolated};
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, chmod};
 
 /// A tree with all kinds of changes between its versions 1 and 2.
 fn write(root: &Path, version: u32) {
@@ -42,7 +42,7 @@ fn write(root: &Path, version: u32) {
         fs::hard_link(root.join("links/a"), root.join("links/c")).unwrap();
         symlink("changed", root.join("dir/symlink")).unwrap();
         put("mode", "mode\n");
-        fs::set_permissions(root.join("mode"), fs::Permissions::from_mode(0o600)).unwrap();
+        chmod(root.join("mode"), 0o600);
     }
 }
 
@@ -53,16 +53,16 @@ struct Versions {
 }
 
 impl Versions {
-    fn new(what: &str) -> Option<Self> {
+    fn new() -> Option<Self> {
         let fixture = Fixture::empty();
-        let registry = registry(&fixture, "", what)?;
+        let registry = registry(&fixture, "")?;
         let images = [1, 2].map(|version| {
             let tree = fixture.directory(&format!("tree{version}"));
             write(&tree, version);
             let image = fixture.path(&format!("{version}.erofs"));
             // The same times in both trees.
             let options = ["-z", "none", "--verity", "--quiet", "-T", "0", "--all-time"];
-            ferofs().arg("build").args(options).args([&tree, &image]).run().success();
+            ferofs().arg("build").args(options).args([&tree, &image]).success();
             image
         });
         Some(Self { fixture, registry, images })
@@ -80,7 +80,7 @@ impl Versions {
     }
 
     fn with_base(&self, image: &Path, to: &str, base: &str) -> Outcome {
-        let outcome = self.push(image, to, &["--base", &self.name(base)]).run().success();
+        let outcome = self.push(image, to, &["--base", &self.name(base)]).success();
         let left: Vec<_> = fs::read_dir(self.fixture.path("cache")).unwrap().flatten().collect();
         assert!(
             left.iter().all(|entry| !entry.file_name().to_string_lossy().contains("ferofs-layers"))
@@ -91,22 +91,22 @@ impl Versions {
     /// Fails unless the image in the registry has the tree of the file.
     fn assert_same(&self, name: &str, image: &Path) {
         let pulled = self.fixture.path("pulled");
-        isolated(&self.fixture).args(["pull", &self.name(name)]).arg(&pulled).run().success();
-        ferofs().arg("diff").args([pulled.as_path(), image]).run().success();
+        isolated(&self.fixture).args(["pull", &self.name(name)]).arg(&pulled).success();
+        ferofs().arg("diff").args([pulled.as_path(), image]).success();
     }
 }
 
 fn sent(outcome: &Outcome) -> u64 {
-    let text = String::from_utf8_lossy(&outcome.stdout);
+    let text = outcome.text();
     let after = text.split("\"sent\":").nth(1).unwrap();
     after.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
 #[test]
 fn only_the_difference_is_sent() {
-    let Some(versions) = Versions::new("ferofs push --base") else { return };
+    let Some(versions) = Versions::new() else { return };
     let [first, second] = &versions.images;
-    versions.push(first, "app:1", &[]).run().success();
+    versions.push(first, "app:1", &[]).success();
     let done = versions.with_base(second, "app:2", "app:1");
     let size = fs::metadata(second).unwrap().len();
     assert!(size > 1_600_000 && sent(&done) < 20_000, "{} of {size}", sent(&done));
@@ -134,44 +134,39 @@ fn only_the_difference_is_sent() {
 
 #[test]
 fn layers_are_chosen_by_number_also_from_the_cache() {
-    let Some(versions) = Versions::new("layers of an image") else { return };
+    let Some(versions) = Versions::new() else { return };
     let [first, second] = &versions.images;
-    versions.push(first, "app:1", &[]).run().success();
+    versions.push(first, "app:1", &[]).success();
     let done = versions.with_base(second, "app:2", "app:1");
     let pinned = versions.name(&format!("app@{}", field(&done.stdout, "manifest")));
     let list = |layer: &str| {
         let run = isolated(&versions.fixture)
             .args(["ls", "--cache-dir"])
             .arg(versions.fixture.path("cache"));
-        let listed = run.args(["--oci-layer", layer, &pinned]).run().success();
-        String::from_utf8(listed.stdout).unwrap()
+        let listed = run.args(["--oci-layer", layer, &pinned]).success();
+        listed.text()
     };
     for _ in 0..2 {
         assert!(list("0").contains("same") && list("0").contains("gone"));
         assert!(!list("1").contains("same") && list("1").contains("new"));
     }
     let file = versions.fixture.path("layer");
-    isolated(&versions.fixture)
-        .args(["pull", "--oci-layer", "0", &pinned])
-        .arg(&file)
-        .run()
-        .success();
+    isolated(&versions.fixture).args(["pull", "--oci-layer", "0", &pinned]).arg(&file).success();
     assert_same_files(first, &file);
 }
 
 #[test]
 fn overlayfs_shows_the_new_version() {
-    require!(need::kernel_erofs("layers of a difference"));
-    let Some(versions) = Versions::new("layers of a difference through the kernel") else { return };
+    require!(need::kernel_erofs());
+    let Some(versions) = Versions::new() else { return };
     let [first, second] = &versions.images;
-    versions.push(first, "app:1", &[]).run().success();
+    versions.push(first, "app:1", &[]).success();
     versions.with_base(second, "app:2", "app:1");
     let fixture = &versions.fixture;
     let layer = fixture.path("layer");
     isolated(fixture)
         .args(["pull", "--oci-layer", "1", &versions.name("app:2")])
         .arg(&layer)
-        .run()
         .success();
     let lower = ferofs_tests::Mount::kernel(first, &fixture.directory("lower")).unwrap();
     let upper = ferofs_tests::Mount::kernel(&layer, &fixture.directory("upper")).unwrap();
@@ -191,7 +186,8 @@ fn overlayfs_shows_the_new_version() {
     let unmounted = Command::new("umount").arg(&merged).status();
     assert!(unmounted.unwrap().success());
     compared.success();
-    // In version 1, a and b are the same file, and c has the same content; in version 2, a and c are.
+    // In version 1, a and b are the same file, and c has the same content; in version 2, a and c
+    // are.
     let [a, b, c, same, other] = links;
     assert!(
         a == c && a.1 == 2 && b.0 != a.0 && b.1 == 1 && same == other && same.1 == 2,
@@ -203,21 +199,23 @@ fn overlayfs_shows_the_new_version() {
 
 #[test]
 fn layers_are_stacked_without_fetching_all_of_them() {
-    require!(need::fuse("layers through FUSE") && rustix::process::geteuid().is_root());
-    let Some(versions) = Versions::new("layers through FUSE") else { return };
+    require!(need::fuse() && rustix::process::geteuid().is_root());
+    let Some(versions) = Versions::new() else { return };
     let [first, second] = &versions.images;
-    versions.push(first, "app:1", &[]).run().success();
+    versions.push(first, "app:1", &[]).success();
     versions.with_base(second, "app:2", "app:1");
     let fixture = &versions.fixture;
     let name = versions.name("app:2");
-    let refused =
-        isolated(fixture).args(["mount", &name]).arg(fixture.directory("all")).run().failure(1);
-    assert!(refused.stderr.contains("several EROFS layers"), "{}", refused.stderr);
+    isolated(fixture)
+        .args(["mount", &name])
+        .arg(fixture.directory("all"))
+        .failure(1)
+        .says("several EROFS layers");
     // As docs/FLEET.md says it.
     let layers = ["0", "1"].map(|number| {
         let dir = fixture.directory(&format!("layer{number}"));
         let run = isolated(fixture).args(["mount", "--cache-dir"]).arg(fixture.path("cache"));
-        run.args(["--oci-layer", number, &name]).arg(&dir).run().success();
+        run.args(["--oci-layer", number, &name]).arg(&dir).success();
         dir
     });
     let merged = fixture.directory("merged");
@@ -237,12 +235,11 @@ fn layers_are_stacked_without_fetching_all_of_them() {
 
 #[test]
 fn bases_that_cannot_be_used() {
-    let Some(versions) = Versions::new("wrong bases") else { return };
+    let Some(versions) = Versions::new() else { return };
     let [first, second] = &versions.images;
-    versions.push(first, "app:1", &[]).run().success();
+    versions.push(first, "app:1", &[]).success();
     let fails = |with: &[&str], reason: &str| {
-        let failed = versions.push(second, "app:2", with).run().failure(1);
-        assert!(failed.stderr.contains(reason), "{}", failed.stderr);
+        versions.push(second, "app:2", with).failure(1).says(reason);
     };
     fails(&["--base", &versions.name("app:none")], "404");
     fails(&["--base", "https://host/image"], "same registry");
@@ -257,12 +254,13 @@ fn bases_that_cannot_be_used() {
         let node = rustix::fs::FileType::CharacterDevice;
         rustix::fs::mknodat(rustix::fs::CWD, tree.join("node"), node, 0o600.into(), 0).unwrap();
         let image = versions.fixture.path("whiteout.erofs");
-        ferofs().arg("build").args([&tree, &image]).run().success();
-        versions.push(&image, "whiteout:1", &[]).run().success();
+        ferofs().arg("build").args([&tree, &image]).success();
+        versions.push(&image, "whiteout:1", &[]).success();
         for base in ["app:1", "whiteout:1"] {
-            let failed =
-                versions.push(&image, "app:2", &["--base", &versions.name(base)]).run().failure(1);
-            assert!(failed.stderr.contains("whiteout of overlayfs"), "{}", failed.stderr);
+            versions
+                .push(&image, "app:2", &["--base", &versions.name(base)])
+                .failure(1)
+                .says("whiteout of overlayfs");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `ferofs convert`, and `ferofs pull` of layers that are no EROFS images. The source is a registry of the test, the target docker-registry.
+//! `ferofs convert`, and `ferofs pull` of layers that are no EROFS images. The source is a registry
+//! of the test, the target docker-registry.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,9 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ferofs_test_server::{Auth, Fault, Object, Rule, Server};
-use ferofs_tests::run::ferofs_path;
 use ferofs_tests::tar::{archive, dir, file, hard_link};
-use ferofs_tests::{Outcome, Run, ferofs, need};
+use ferofs_tests::{Outcome, Run, ferofs, ferofs_path, need};
 use sha2::{Digest, Sha256};
 
 use super::registry::registry;
@@ -112,7 +112,7 @@ fn pull(fixture: &Fixture, from: &str, to: &Path) -> Run {
 
 /// The digests of the layers that a command printed.
 fn layers_of(outcome: &Outcome) -> Vec<String> {
-    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let text = outcome.text();
     let list = text.split("\"layers\":[").nth(1).unwrap().split(']').next().unwrap().to_owned();
     list.split(',').map(|digest| digest.trim_matches('"').to_owned()).collect()
 }
@@ -124,8 +124,8 @@ fn stored(fixture: &Fixture, digest: &str) -> PathBuf {
 }
 
 fn files_of(image: &Path) -> String {
-    let found = ferofs().args(["ls", "-R"]).arg(image).run().success();
-    let found = String::from_utf8(found.stdout).unwrap();
+    let found = ferofs().args(["ls", "-R"]).arg(image).success();
+    let found = found.text();
     let is_file = |line: &&str| line.contains('/') && *line != "data/old";
     found.lines().filter(is_file).map(|line| format!("{line}\n")).collect()
 }
@@ -140,11 +140,11 @@ fn assert_clean(folder: &Path) {
 #[test]
 fn layers_become_one_image_with_the_same_program() {
     let fixture = Fixture::empty();
-    let Some(target) = registry(&fixture, "", "ferofs convert") else { return };
+    let Some(target) = registry(&fixture, "") else { return };
     let source = Server::start().unwrap();
     put(&source, "1", &[base(), upper()]);
     let to = format!("oci://{}/app:1", target.address);
-    let done = convert(&fixture, &name(&source, "1"), &to, &[]).run().success();
+    let done = convert(&fixture, &name(&source, "1"), &to, &[]).success();
     assert_clean(&fixture.path("cache"));
     let layers = layers_of(&done);
     assert_eq!(layers.len(), 1);
@@ -153,14 +153,13 @@ fn layers_become_one_image_with_the_same_program() {
         .arg("check")
         .arg(&layer)
         .args(["--roothash", &field(&done.stdout, "roothash")])
-        .run()
         .success();
     assert_eq!(files_of(&layer), FILES);
     for (path, content) in
         [("data/link", "second\n"), ("data/old/b", "b\n"), ("data/kept", "kept\n")]
     {
-        let cat = ferofs().arg("cat").args([layer.as_path(), Path::new(path)]).run().success();
-        assert_eq!(String::from_utf8_lossy(&cat.stdout), content, "{path}");
+        let cat = ferofs().arg("cat").args([layer.as_path(), Path::new(path)]).success();
+        assert_eq!(cat.text(), content, "{path}");
     }
     let manifest =
         std::fs::read_to_string(stored(&fixture, &field(&done.stdout, "manifest"))).unwrap();
@@ -180,12 +179,12 @@ fn layers_become_one_image_with_the_same_program() {
         assert!(config.contains(part), "{part}: {config}");
     }
     // The same image again: the same bytes, and nothing is sent.
-    let again = convert(&fixture, &name(&source, "1"), &to, &[]).run().success();
+    let again = convert(&fixture, &name(&source, "1"), &to, &[]).success();
     assert_eq!(field(&again.stdout, "manifest"), field(&done.stdout, "manifest"));
-    assert!(String::from_utf8_lossy(&again.stdout).contains("\"sent\":0,"));
+    assert!(again.text().contains("\"sent\":0,"));
     // `ferofs pull` makes the same file.
     let file = fixture.path("pulled");
-    pull(&fixture, &name(&source, "1"), &file).run().success();
+    pull(&fixture, &name(&source, "1"), &file).success();
     assert_same_files(&layer, &file);
     assert_clean(&fixture.path("."));
     // The result can be read without fetching all of it.
@@ -193,52 +192,51 @@ fn layers_become_one_image_with_the_same_program() {
         .args(["cat", "--cache-dir"])
         .arg(fixture.path("cache"))
         .args([&to, "/data/kept"]);
-    assert_eq!(cat.run().success().stdout, b"kept\n");
+    assert_eq!(cat.success().stdout, b"kept\n");
 }
 
 #[test]
 fn images_on_the_same_base_share_its_layer() {
     let fixture = Fixture::empty();
-    let Some(target) = registry(&fixture, "", "ferofs convert --layers") else { return };
+    let Some(target) = registry(&fixture, "") else { return };
     let source = Server::start().unwrap();
     put(&source, "1", &[base(), upper()]);
     put(&source, "2", &[base(), tar_gzip(&[file("other", b"other\n")])]);
     let to = |tag: &str| format!("oci://{}/app:{tag}", target.address);
     let with = ["--layers", "-z", "lz4"];
-    let first = layers_of(&convert(&fixture, &name(&source, "1"), &to("1"), &with).run().success());
-    let second = convert(&fixture, &name(&source, "2"), &to("2"), &with).run().success();
+    let first = layers_of(&convert(&fixture, &name(&source, "1"), &to("1"), &with).success());
+    let second = convert(&fixture, &name(&source, "2"), &to("2"), &with).success();
     let (first, second, sent) = (first, layers_of(&second), second);
     assert_eq!((first.len(), second.len()), (2, 2));
     assert_eq!(first[0], second[0], "the base");
     let upper = std::fs::metadata(stored(&fixture, &second[1])).unwrap().len();
-    assert!(String::from_utf8_lossy(&sent.stdout).contains(&format!("\"sent\":{upper},")));
+    assert!(sent.text().contains(&format!("\"sent\":{upper},")));
     // The upper layer has overlayfs' whiteouts.
-    let shown =
-        ferofs().args(["ls", "-l"]).arg(stored(&fixture, &first[1])).arg("data").run().success();
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = ferofs().args(["ls", "-l"]).arg(stored(&fixture, &first[1])).arg("data").success();
+    let shown = shown.text();
     assert!(shown.lines().any(|line| line.starts_with('c') && line.ends_with("gone")), "{shown}");
     // All layers together are the image again.
     let (merged, both) = (fixture.path("merged"), fixture.path("both"));
-    pull(&fixture, &to("1"), &merged).run().success();
-    pull(&fixture, &name(&source, "1"), &both).run().success();
+    pull(&fixture, &to("1"), &merged).success();
+    pull(&fixture, &name(&source, "1"), &both).success();
     assert_eq!(files_of(&merged), FILES);
-    ferofs().arg("diff").args([&merged, &both]).run().success();
+    ferofs().arg("diff").args([&merged, &both]).success();
     let refused =
         isolated(&fixture).args(["ls", "--cache-dir"]).arg(fixture.path("cache")).arg(to("1"));
-    assert!(refused.run().failure(1).stderr.contains("ferofs pull"));
+    assert!(refused.failure(1).stderr.contains("ferofs pull"));
     // Layers that are EROFS images already stay, and are taken from the other repository.
     let other = format!("oci://{}/other:1", target.address);
-    let moved = convert(&fixture, &to("1"), &other, &with).run().success();
+    let moved = convert(&fixture, &to("1"), &other, &with).success();
     assert_eq!(layers_of(&moved), first);
-    assert!(String::from_utf8_lossy(&moved.stdout).contains("\"sent\":0,"));
+    assert!(moved.text().contains("\"sent\":0,"));
 }
 
 /// An image as a layer of the type `+zstd`.
 fn zstd_layer(fixture: &Fixture) -> Option<(PathBuf, Layer)> {
-    let zstd = need::tool("zstd", "layers that are compressed as a whole")?;
-    std::fs::write(fixture.source().join("greeting"), b"hello\n".repeat(10_000)).unwrap();
+    let zstd = need::tool("zstd")?;
+    fixture.write("greeting", b"hello\n".repeat(10_000));
     let image = fixture.build("image.erofs", [] as [&str; 0]);
-    let compressed = Run::new(zstd).arg("-c").arg(&image).run().success().stdout;
+    let compressed = Run::new(zstd).arg("-c").arg(&image).success().stdout;
     let id = digest(&std::fs::read(&image).unwrap());
     Some((image, (format!("{EROFS}+zstd"), compressed, id)))
 }
@@ -250,20 +248,19 @@ fn layers_that_are_compressed_as_a_whole() {
     let source = Server::start().unwrap();
     put(&source, "1", std::slice::from_ref(&layer));
     let file = fixture.path("pulled");
-    pull(&fixture, &name(&source, "1"), &file).run().success();
+    pull(&fixture, &name(&source, "1"), &file).success();
     assert_same_files(&image, &file);
     let refused = isolated(&fixture)
         .args(["ls", "--cache-dir"])
         .arg(fixture.path("cache"))
         .arg(name(&source, "1"));
-    assert!(refused.run().failure(1).stderr.contains("ferofs pull"));
+    assert!(refused.failure(1).stderr.contains("ferofs pull"));
     // The configuration names another content.
     let (kind, bytes, _) = layer;
     put(&source, "2", &[(kind.clone(), bytes.clone(), digest(b"other"))]);
     let fails = |tag: &str, reason: &str| {
         let file = fixture.path("none");
-        let outcome = pull(&fixture, &name(&source, tag), &file).run().failure(1);
-        assert!(outcome.stderr.contains(reason), "{}", outcome.stderr);
+        pull(&fixture, &name(&source, tag), &file).failure(1).says(reason);
         assert!(!file.exists());
         assert_clean(&fixture.path("."));
     };
@@ -286,7 +283,7 @@ fn layers_that_are_compressed_as_a_whole() {
 #[test]
 fn a_conversion_survives_faults_or_leaves_nothing() {
     let fixture = Fixture::empty();
-    let Some(target) = registry(&fixture, "", "faults while ferofs convert runs") else { return };
+    let Some(target) = registry(&fixture, "") else { return };
     let to = format!("oci://{}/app:1", target.address);
     let start = || {
         let source = Server::start().unwrap();
@@ -304,7 +301,7 @@ fn a_conversion_survives_faults_or_leaves_nothing() {
     for rule in passing {
         let (source, _) = start();
         source.add(rule);
-        let done = convert(&fixture, &name(&source, "1"), &to, &[]).run().success();
+        let done = convert(&fixture, &name(&source, "1"), &to, &[]).success();
         assert!(source.counts().faults > 0);
         manifests.insert(field(&done.stdout, "manifest"));
     }
@@ -318,16 +315,14 @@ fn a_conversion_survives_faults_or_leaves_nothing() {
     for (rule, reason) in lasting {
         let (source, _) = start();
         source.add(rule);
-        let failed =
-            convert(&fixture, &name(&source, "1"), &to, &["--timeout", "1"]).run().failure(1);
-        assert!(failed.stderr.contains(reason), "{reason}: {}", failed.stderr);
+        let failed = convert(&fixture, &name(&source, "1"), &to, &["--timeout", "1"]).failure(1);
+        failed.says(reason);
         assert_clean(&fixture.path("cache"));
     }
     // A registry that stops to answer while the layers are sent.
     let (source, _) = start();
     drop(target);
-    let failed = convert(&fixture, &name(&source, "1"), &to, &["-z", "lz4"]).run().failure(1);
-    assert!(failed.stderr.contains("connection"), "{}", failed.stderr);
+    convert(&fixture, &name(&source, "1"), &to, &["-z", "lz4"]).failure(1).says("connection");
     assert_clean(&fixture.path("cache"));
 }
 
@@ -388,7 +383,7 @@ fn the_password_of_one_registry_does_not_go_to_another() {
     let (server, [here, elsewhere]) = locked();
     let gets_password = |run: Run| {
         server.reset();
-        run.args(["--user", "me:secret"]).run().failure(1);
+        run.args(["--user", "me:secret"]).failure(1);
         server.log().iter().any(|request| request.header("authorization").is_some())
     };
     let convert = |from: &String, to: &String| isolated(&fixture).arg("convert").args([from, to]);

@@ -5,8 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ferofs_test_server::{Fault, Rule, Server};
-use ferofs_tests::mount::Mount;
-use ferofs_tests::{Outcome, need};
+use ferofs_tests::{Mount, Outcome, need};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{isolated, sealed, serve};
@@ -59,8 +58,8 @@ fn assert_no_processes(location: &str) {
 }
 
 #[test]
-fn the_next_fetcher_needs_neither_the_file_with_the_root_hash_nor_the_directory() {
-    require!(need::fuse("a fetcher that was killed"));
+fn the_next_fetcher_needs_no_file_of_the_first_one() {
+    require!(need::fuse());
     let (fixture, image, root) = sealed();
     let server = serve(&image);
     let location = server.url("/image");
@@ -79,7 +78,7 @@ fn the_next_fetcher_needs_neither_the_file_with_the_root_hash_nor_the_directory(
 
 #[test]
 fn the_reason_of_a_fetcher_that_cannot_start_is_printed() {
-    require!(need::fuse("a fetcher that cannot start"));
+    require!(need::fuse());
     let (fixture, image, root) = sealed();
     let server = Server::start().unwrap();
     server.put("/image", std::fs::read(&image).unwrap());
@@ -88,7 +87,7 @@ fn the_reason_of_a_fetcher_that_cannot_start_is_printed() {
         for more in [&[][..], &["-f"]] {
             let options = [&["--roothash", &root], options, more].concat();
             let failed = mount(&fixture, &fixture.path("."), &location, &options).failure(1);
-            assert!(failed.stderr.contains(reason), "{}", failed.stderr);
+            failed.says(reason);
             assert_eq!(failed.stderr.lines().count(), 1, "{}", failed.stderr);
         }
         assert_no_processes(&location);
@@ -99,8 +98,8 @@ fn the_reason_of_a_fetcher_that_cannot_start_is_printed() {
 }
 
 #[test]
-fn a_fetcher_that_cannot_start_again_says_why_and_does_not_outlive_the_mount() {
-    require!(need::fuse("a fetcher that cannot start again"));
+fn a_fetcher_that_cannot_start_again_says_why() {
+    require!(need::fuse());
     let (fixture, image, root) = sealed();
     let server = serve(&image);
     let location = server.url("/image");

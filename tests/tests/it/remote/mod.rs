@@ -1,9 +1,11 @@
-//! Images on servers, with real servers: `ferofs push`, `ferofs pull`, and commands that take addresses.
+//! Images on servers, with real servers: `ferofs push`, `ferofs pull`, and commands that take
+//! addresses.
 //!
 //! - `base`: `ferofs push --base`.
 //! - `convert`: images of tar archives become images of EROFS images.
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
 //! - `fetcher`: the processes beside the daemon of a mount.
+//! - `go_erofs`: containerd's reader reads what the recipe of `docs/FLEET.md` pushes.
 //! - `mount_erofs`: `mount.erofs` with the options of erofs-utils.
 //! - `prefetch`: what a mount fetches before readers need it, by `ferofs-test-server`.
 //! - `registry`: docker-registry with passwords and with tokens; skopeo judges what was pushed.
@@ -14,6 +16,7 @@ mod base;
 mod convert;
 mod faults;
 mod fetcher;
+mod go_erofs;
 mod mount_erofs;
 mod prefetch;
 mod registry;
@@ -23,11 +26,12 @@ mod web;
 use std::path::{Path, PathBuf};
 
 use ferofs_test_server::Server;
-use ferofs_tests::{Run, ferofs};
+use ferofs_tests::{Content, Rng, Run, ferofs};
 
 use crate::common::fixture::Fixture;
 
-/// A command with an empty home and a cache of its own, so that it finds no credentials and no images of the user who runs the tests.
+/// A command with an empty home and a cache of its own, so that it finds no credentials and no
+/// images of the user who runs the tests.
 fn isolated(fixture: &Fixture) -> Run {
     let home = fixture.path("home");
     std::fs::create_dir_all(&home).unwrap();
@@ -49,14 +53,8 @@ fn isolated(fixture: &Fixture) -> Run {
 
 /// A sealed image of at least 5 MB, and its root hash.
 fn sealed_image(fixture: &Fixture) -> (PathBuf, String) {
-    let mut seed: u64 = 1;
-    let mut bytes = Vec::new();
-    while bytes.len() < 5_000_000 {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        bytes.extend_from_slice(&seed.to_le_bytes());
-    }
-    std::fs::write(fixture.source().join("data"), bytes).unwrap();
-    std::fs::write(fixture.source().join("greeting"), "hello\n").unwrap();
+    fixture.write("data", Content::Noise.bytes(5_000_000, &mut Rng::new(1)));
+    fixture.write("greeting", "hello\n");
     fixture.build_sealed("image.erofs", &[])
 }
 

@@ -1,9 +1,9 @@
-//! `mount.erofs` with the options of erofs-utils for registries and S3 stores; and who sees the passwords.
+//! `mount.erofs` with the options of erofs-utils for registries and S3 stores; and who sees the
+//! passwords.
 
 use std::path::{Path, PathBuf};
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, Run, need};
+use ferofs_tests::{Mount, Run, ferofs_path, need};
 
 use super::registry::registry_with_password;
 use super::web::{put, store};
@@ -42,16 +42,15 @@ fn shows_the_image(mount: &Path, image: &Path, fixture: &Fixture) {
 
 #[test]
 fn images_in_registries_without_passwords_in_sight() {
-    let what = "mount.erofs of a registry";
-    require!(need::fuse(what));
+    require!(need::fuse());
     let fixture = Fixture::empty();
-    let Some(registry) = registry_with_password(&fixture, what) else { return };
+    let Some(registry) = registry_with_password(&fixture) else { return };
     let (image, _) = sealed_image(&fixture);
     let name = format!("{}/team/app:1", registry.address);
     let push = isolated(&fixture)
         .env("FEROFS_PASSWORD", "secret")
         .args(["push", "--json", "--user", "me"]);
-    let pushed = push.arg(&image).arg(format!("oci://{name}")).run().success();
+    let pushed = push.arg(&image).arg(format!("oci://{name}")).success();
     let dir = fixture.directory("mount");
 
     let blob = field(&pushed.stdout, "layer")["sha256:".len()..].to_owned();
@@ -62,10 +61,9 @@ fn images_in_registries_without_passwords_in_sight() {
         let run = mount_erofs(&fixture)
             .args(["-t", "erofs.nbd", "-o", options, &name])
             .arg(&dir)
-            .run()
             .success();
         let mount = Mount::adopt(&dir);
-        assert!(run.stderr.contains("ferofs has no NBD; mounting through FUSE"), "{}", run.stderr);
+        run.says("ferofs has no NBD; mounting through FUSE");
         shows_the_image(mount.path(), &image, &fixture);
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(table.contains(&format!("oci://{name}")) && !table.contains("secret"), "{table}");
@@ -81,7 +79,6 @@ fn images_in_registries_without_passwords_in_sight() {
         let run = mount_erofs(&fixture)
             .args(["-t", "erofs.fuse", "-o", options, &name])
             .arg(&dir)
-            .run()
             .failure(1);
         assert!(!run.stderr.contains("wr0ng") && run.stderr.lines().count() == 1, "{}", run.stderr);
         run.stderr
@@ -94,18 +91,12 @@ fn images_in_registries_without_passwords_in_sight() {
 
 #[test]
 fn a_daemon_in_the_foreground_hides_its_password() {
-    let what = "passwords of ferofs mount --foreground";
-    require!(need::fuse(what));
+    require!(need::fuse());
     let fixture = Fixture::empty();
-    let Some(registry) = registry_with_password(&fixture, what) else { return };
+    let Some(registry) = registry_with_password(&fixture) else { return };
     let (image, _) = sealed_image(&fixture);
     let location = format!("oci://{}/app:1", registry.address);
-    isolated(&fixture)
-        .args(["push", "--user", "me:secret"])
-        .arg(&image)
-        .arg(&location)
-        .run()
-        .success();
+    isolated(&fixture).args(["push", "--user", "me:secret"]).arg(&image).arg(&location).success();
     let dir = fixture.directory("mount");
     let cache = fixture.path("cache");
     let options =
@@ -122,9 +113,8 @@ fn a_daemon_in_the_foreground_hides_its_password() {
 
 #[test]
 fn images_in_stores() {
-    let what = "mount.erofs of an S3 store";
-    require!(need::fuse(what));
-    let Some(store) = store(what) else { return };
+    require!(need::fuse());
+    let Some(store) = store() else { return };
     let (fixture, image, root) = sealed();
     put(&store.address, "/bucket", b"");
     put(&store.address, "/bucket/dir/image.erofs", &std::fs::read(&image).unwrap());
@@ -139,18 +129,13 @@ fn images_in_stores() {
     mount_erofs(&fixture)
         .args(["-t", "erofs.ublk", "-o", &options, "bucket/dir/image.erofs"])
         .arg(&dir)
-        .run()
         .success();
     let mount = Mount::adopt(&dir);
     shows_the_image(mount.path(), &image, &fixture);
     mount.unmount().unwrap();
     // Now it is in the cache.
     let offline = format!("s3.region=us-east-1,offline,roothash={root}");
-    mount_erofs(&fixture)
-        .args(["-o", &offline, "bucket/dir/image.erofs"])
-        .arg(&dir)
-        .run()
-        .success();
+    mount_erofs(&fixture).args(["-o", &offline, "bucket/dir/image.erofs"]).arg(&dir).success();
     let mount = Mount::adopt(&dir);
     shows_the_image(mount.path(), &image, &fixture);
     mount.unmount().unwrap();

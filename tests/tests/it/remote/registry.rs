@@ -8,14 +8,15 @@ use ferofs_tests::web::{Server as Service, free_address};
 use ferofs_tests::{Run, need};
 
 use super::{assert_same_files, field, isolated, sealed_image};
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, chmod};
 
 /// User `me` with the password `secret`, as htpasswd -B writes it.
 const HTPASSWD: &str = "me:$2b$04$lTwJdOo1V4v3RzhjpZdAQuUqeGZ7ZEAfTKttnOTNvcjIEX8a9..b.\n";
 
-/// Starts docker-registry with this section `auth` of its configuration. If there is none, says that `what` is skipped.
-pub(super) fn registry(fixture: &Fixture, auth: &str, what: &str) -> Option<Service> {
-    let program = need::tool("docker-registry", what)?;
+/// Starts docker-registry with this section `auth` of its configuration. If there is none, says
+/// that `what` is skipped.
+pub(super) fn registry(fixture: &Fixture, auth: &str) -> Option<Service> {
+    let program = need::tool("docker-registry")?;
     let address = free_address();
     let storage = fixture.path("registry");
     let config = format!(
@@ -29,11 +30,11 @@ pub(super) fn registry(fixture: &Fixture, auth: &str, what: &str) -> Option<Serv
 }
 
 /// The same for users with the password of [`HTPASSWD`].
-pub(super) fn registry_with_password(fixture: &Fixture, what: &str) -> Option<Service> {
+pub(super) fn registry_with_password(fixture: &Fixture) -> Option<Service> {
     let passwords = fixture.path("htpasswd");
     std::fs::write(&passwords, HTPASSWD).unwrap();
     let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
-    registry(fixture, &auth, what)
+    registry(fixture, &auth)
 }
 
 fn push(fixture: &Fixture, image: &Path, to: &str, with: &[&str]) -> Run {
@@ -43,33 +44,33 @@ fn push(fixture: &Fixture, image: &Path, to: &str, with: &[&str]) -> Run {
 #[test]
 fn push_and_pull() {
     let fixture = Fixture::empty();
-    let Some(registry) = registry(&fixture, "", "push and pull") else { return };
+    let Some(registry) = registry(&fixture, "") else { return };
     let (image, root) = sealed_image(&fixture);
     let name = format!("oci://{}/team/app", registry.address);
-    let first = push(&fixture, &image, &format!("{name}:1"), &[]).run().success();
+    let first = push(&fixture, &image, &format!("{name}:1"), &[]).success();
     assert_eq!(field(&first.stdout, "roothash"), root);
     assert_eq!(first.stderr, "");
     // An image without a root hash, which mounts need.
     let unsealed = fixture.build("unsealed", ["-T0"]);
-    let unsealed = push(&fixture, &unsealed, &format!("{name}:unsealed"), &[]).run().success();
-    assert!(unsealed.stderr.contains("seal it with `ferofs verity format`"), "{}", unsealed.stderr);
+    push(&fixture, &unsealed, &format!("{name}:unsealed"), &[])
+        .success()
+        .says("seal it with `ferofs verity format`");
     let size = std::fs::metadata(&image).unwrap().len();
-    assert!(String::from_utf8_lossy(&first.stdout).contains(&format!("\"sent\":{size},")));
+    assert!(first.text().contains(&format!("\"sent\":{size},")));
     // The same image has the same digest, and nothing is sent again.
-    let again = push(&fixture, &image, &format!("{name}:2"), &[]).run().success();
+    let again = push(&fixture, &image, &format!("{name}:2"), &[]).success();
     assert_eq!(field(&again.stdout, "manifest"), field(&first.stdout, "manifest"));
-    assert!(String::from_utf8_lossy(&again.stdout).contains("\"sent\":0,"));
+    assert!(again.text().contains("\"sent\":0,"));
     // Another repository takes the layer from the first one.
     let other = format!("oci://{}/other:1", registry.address);
-    let mounted = push(&fixture, &image, &other, &["--mount-from", "team/app"]).run().success();
-    assert!(String::from_utf8_lossy(&mounted.stdout).contains("\"mounted\":true"));
+    let mounted = push(&fixture, &image, &other, &["--mount-from", "team/app"]).success();
+    assert!(mounted.text().contains("\"mounted\":true"));
 
     let pinned = format!("{name}@{}", field(&first.stdout, "manifest"));
     for (number, location) in [format!("{name}:1"), pinned.clone(), other].iter().enumerate() {
         let target = fixture.path(&format!("pulled{number}"));
-        let pulled =
-            isolated(&fixture).args(["pull", "--json", location]).arg(&target).run().success();
-        assert!(String::from_utf8_lossy(&pulled.stdout).contains("\"verified\":true"));
+        let pulled = isolated(&fixture).args(["pull", "--json", location]).arg(&target).success();
+        assert!(pulled.text().contains("\"verified\":true"));
         assert_same_files(&image, &target);
     }
     // The root hash comes with the manifest.
@@ -77,41 +78,37 @@ fn push_and_pull() {
         .args(["cat", "--cache-dir"])
         .arg(fixture.path("cache"))
         .args([&pinned, "/greeting"]);
-    assert_eq!(cat.run().success().stdout, b"hello\n");
-    let missing = isolated(&fixture)
-        .args(["pull", &format!("{name}:3")])
-        .arg(fixture.path("x"))
-        .run()
-        .failure(1);
-    assert!(missing.stderr.contains("404"), "{}", missing.stderr);
+    assert_eq!(cat.success().stdout, b"hello\n");
+    let missing =
+        isolated(&fixture).args(["pull", &format!("{name}:3")]).arg(fixture.path("x")).failure(1);
+    missing.says("404");
 }
 
 #[test]
 fn chunks_and_profiles() {
     let fixture = Fixture::empty();
-    let Some(registry) = registry(&fixture, "", "uploads in chunks") else { return };
+    let Some(registry) = registry(&fixture, "") else { return };
     // More than two chunks of 16 MiB.
     let bytes: Vec<u8> =
         (0..36_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    std::fs::write(fixture.source().join("data"), bytes).unwrap();
+    fixture.write("data", bytes);
     let image = fixture.build("image.erofs", [] as [&str; 0]);
     let profile = fixture.path("profile");
     let to = format!("oci://{}/app:1", registry.address);
     // The mount would ignore it without a word.
     for wrong in ["", "a profile"] {
         std::fs::write(&profile, wrong).unwrap();
-        let refused =
-            push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().failure(1);
-        assert!(refused.stderr.contains("profile: not an access profile"), "{}", refused.stderr);
+        push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()])
+            .failure(1)
+            .says("profile: not an access profile");
     }
     std::fs::write(&profile, "# ferofs access profile 1\n1 0 65536 /data\n").unwrap();
-    let pushed =
-        push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().success();
+    let pushed = push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).success();
     let target = fixture.path("pulled");
-    isolated(&fixture).args(["pull", &to]).arg(&target).run().success();
+    isolated(&fixture).args(["pull", &to]).arg(&target).success();
     assert_same_files(&image, &target);
     // The profile is listed under the tag of referrers: this registry has no other list.
-    let Some(skopeo) = need::tool("skopeo", "the list of referrers") else { return };
+    let Some(skopeo) = need::tool("skopeo") else { return };
     let tag = field(&pushed.stdout, "manifest").replace(':', "-");
     let raw = Run::new(skopeo)
         .args([
@@ -120,7 +117,6 @@ fn chunks_and_profiles() {
             "--tls-verify=false",
             &format!("docker://{}/app:{tag}", registry.address),
         ])
-        .run()
         .success();
     assert_eq!(field(&raw.stdout, "artifactType"), "application/vnd.ferofs.access-profile.v1");
 }
@@ -128,15 +124,14 @@ fn chunks_and_profiles() {
 #[test]
 fn skopeo_accepts_what_was_pushed() {
     let fixture = Fixture::empty();
-    let Some(registry) = registry(&fixture, "", "skopeo") else { return };
-    let Some(skopeo) = need::tool("skopeo", "skopeo") else { return };
+    let Some(registry) = registry(&fixture, "") else { return };
+    let Some(skopeo) = need::tool("skopeo") else { return };
     let (image, _) = sealed_image(&fixture);
     let pushed =
-        push(&fixture, &image, &format!("oci://{}/app:1", registry.address), &[]).run().success();
+        push(&fixture, &image, &format!("oci://{}/app:1", registry.address), &[]).success();
     let source = format!("docker://{}/app:1", registry.address);
-    let inspect =
-        Run::new(&skopeo).args(["inspect", "--tls-verify=false", &source]).run().success();
-    let text = String::from_utf8_lossy(&inspect.stdout).replace("\": \"", "\":\"");
+    let inspect = Run::new(&skopeo).args(["inspect", "--tls-verify=false", &source]).success();
+    let text = inspect.text().replace("\": \"", "\":\"");
     assert_eq!(field(text.as_bytes(), "Digest"), field(&pushed.stdout, "manifest"));
     assert!(text.contains(&field(&pushed.stdout, "layer")), "{text}");
     let layout = fixture.path("layout");
@@ -148,7 +143,6 @@ fn skopeo_accepts_what_was_pushed() {
             &source,
             &format!("oci:{}:1", layout.display()),
         ])
-        .run()
         .success();
     assert_eq!(copied.code, 0);
     let blob = layout.join("blobs/sha256").join(&field(&pushed.stdout, "layer")["sha256:".len()..]);
@@ -158,16 +152,16 @@ fn skopeo_accepts_what_was_pushed() {
 #[test]
 fn two_images_of_a_registry_are_compared() {
     let fixture = Fixture::empty();
-    let Some(registry) = registry_with_password(&fixture, "differences in a registry") else {
+    let Some(registry) = registry_with_password(&fixture) else {
         return;
     };
     let tag = |tag: &str| format!("oci://{}/app:{tag}", registry.address);
     let user = ["--user", "me:secret"];
     let (old, _) = sealed_image(&fixture);
-    push(&fixture, &old, &tag("1"), &user).run().success();
-    std::fs::write(fixture.source().join("added"), "new").unwrap();
+    push(&fixture, &old, &tag("1"), &user).success();
+    fixture.write("added", "new");
     let (new, _) = fixture.build_sealed("new.erofs", &[]);
-    push(&fixture, &new, &tag("2"), &user).run().success();
+    push(&fixture, &new, &tag("2"), &user).success();
     let diff = |with: &[&str], first: &str, second: &str| {
         isolated(&fixture)
             .args(["diff", "--ignore", "times"])
@@ -186,50 +180,40 @@ fn two_images_of_a_registry_are_compared() {
     assert_eq!(diff(&user, old.to_str().unwrap(), &tag("2")).stdout, local.stdout);
     assert_eq!(diff(&user, &tag("2"), fixture.source().to_str().unwrap()).stdout, b"");
     let elsewhere = fixture.path("elsewhere");
-    let refused =
-        diff(&["--cache-dir", elsewhere.to_str().unwrap()], &tag("1"), &tag("2")).failure(2);
-    assert!(refused.stderr.contains(&registry.address.to_string()), "{}", refused.stderr);
+    diff(&["--cache-dir", elsewhere.to_str().unwrap()], &tag("1"), &tag("2"))
+        .failure(2)
+        .says(&registry.address);
     // The page of a comparison asks for both with the same password.
     let page = fixture.path("page.html");
     let inspect = isolated(&fixture).args(["inspect", "--html"]).arg(&page).args(user);
-    inspect.args(["--compare", &tag("1"), &tag("2")]).run().success();
+    inspect.args(["--compare", &tag("1"), &tag("2")]).success();
     assert!(std::fs::read_to_string(&page).unwrap().contains(r#"["added",0,3]"#));
 }
 
 #[test]
 fn passwords_in_the_files_of_docker() {
     let fixture = Fixture::empty();
-    let Some(registry) = registry_with_password(&fixture, "passwords of registries") else {
+    let Some(registry) = registry_with_password(&fixture) else {
         return;
     };
     let (image, _) = sealed_image(&fixture);
     let to = format!("oci://{}/app:1", registry.address);
-    let refused = push(&fixture, &image, &to, &[]).run().failure(1);
+    let refused = push(&fixture, &image, &to, &[]).failure(1);
     assert!(
         refused.stderr.contains("401") && refused.stderr.contains("docker login"),
         "{}",
         refused.stderr
     );
-    let refused = push(&fixture, &image, &to, &["--user", "me:wr0ng"]).run().failure(1);
-    assert!(
-        refused.stderr.contains("asks for other credentials (status 401)"),
-        "{}",
-        refused.stderr
-    );
+    let refused = push(&fixture, &image, &to, &["--user", "me:wr0ng"]).failure(1);
+    refused.says("asks for other credentials (status 401)");
     assert!(!refused.stderr.contains("wr0ng"), "{}", refused.stderr);
-    push(&fixture, &image, &to, &["--user", "me:secret"]).run().success();
+    push(&fixture, &image, &to, &["--user", "me:secret"]).success();
     // "me:secret"
     let auths = format!(r#"{{"auths": {{"{}": {{"auth": "bWU6c2VjcmV0"}}}}}}"#, registry.address);
     let file = fixture.path("auth.json");
     std::fs::write(&file, auths).unwrap();
     let target = fixture.path("pulled");
-    isolated(&fixture)
-        .args(["pull", "--auth-file"])
-        .arg(&file)
-        .arg(&to)
-        .arg(&target)
-        .run()
-        .success();
+    isolated(&fixture).args(["pull", "--auth-file"]).arg(&file).arg(&to).arg(&target).success();
     assert_same_files(&image, &target);
     // A helper, as docker starts it.
     let helper = fixture.path("docker-credential-test");
@@ -248,13 +232,11 @@ fn passwords_in_the_files_of_docker() {
         .arg(&file)
         .arg(&to)
         .arg(fixture.path("y"))
-        .run()
         .success();
 }
 
 fn make_executable(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(path, 0o755);
 }
 
 /// A key and a certificate with which tokens are signed.
@@ -265,7 +247,6 @@ fn token_key(fixture: &Fixture, openssl: &Path) -> (PathBuf, PathBuf) {
         .arg(&key)
         .arg("-out")
         .arg(&certificate)
-        .run()
         .success();
     (key, certificate)
 }
@@ -282,8 +263,7 @@ fn token(openssl: &Path, key: &Path, certificate: &Path, actions: &[&str]) -> St
     let text = format!("{}.{}", base64_url(header.as_bytes()), base64_url(claims.as_bytes()));
     let file = key.with_extension("text");
     std::fs::write(&file, &text).unwrap();
-    let signed =
-        Run::new(openssl).args(["dgst", "-sha256", "-sign"]).arg(key).arg(&file).run().success();
+    let signed = Run::new(openssl).args(["dgst", "-sha256", "-sign"]).arg(key).arg(&file).success();
     format!("{text}.{}", base64_url(&signed.stdout))
 }
 
@@ -303,7 +283,7 @@ fn base64_url(bytes: &[u8]) -> String {
 #[test]
 fn tokens() {
     let fixture = Fixture::empty();
-    let Some(openssl) = need::tool("openssl", "tokens of registries") else { return };
+    let Some(openssl) = need::tool("openssl") else { return };
     let (key, certificate) = token_key(&fixture, &openssl);
     let server = Server::start().unwrap();
     let auth = format!(
@@ -311,7 +291,7 @@ fn tokens() {
         server.url("/token"),
         certificate.display()
     );
-    let Some(registry) = registry(&fixture, &auth, "tokens of registries") else { return };
+    let Some(registry) = registry(&fixture, &auth) else { return };
     let make = Arc::new(move |actions: &[&str]| token(&openssl, &key, &certificate, actions));
     server.route(move |request| {
         if request.path != "/token" || request.header("authorization") != Some("Basic bWU6c2VjcmV0")
@@ -325,11 +305,11 @@ fn tokens() {
     });
     let (image, _) = sealed_image(&fixture);
     let to = format!("oci://{}/app:1", registry.address);
-    assert!(push(&fixture, &image, &to, &[]).run().failure(1).stderr.contains("401"));
+    assert!(push(&fixture, &image, &to, &[]).failure(1).stderr.contains("401"));
     server.reset();
-    push(&fixture, &image, &to, &["--user", "me:secret"]).run().success();
+    push(&fixture, &image, &to, &["--user", "me:secret"]).success();
     assert!(server.counts().requests <= 2, "{:?}", server.log());
     let target = fixture.path("pulled");
-    isolated(&fixture).args(["pull", "--user", "me:secret", &to]).arg(&target).run().success();
+    isolated(&fixture).args(["pull", "--user", "me:secret", &to]).arg(&target).success();
     assert_same_files(&image, &target);
 }

@@ -5,11 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use ferofs_test_server::{Fault, Rule, Server};
-use ferofs_tests::content::Content;
-use ferofs_tests::mount::Mount;
-use ferofs_tests::need;
-use ferofs_tests::rng::Rng;
-use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Content, Mount, Rng, ferofs_path, need};
 
 use super::{assert_same_files, field_number, isolated};
 use crate::common::fixture::{Fixture, counter};
@@ -52,7 +48,8 @@ impl Versions {
         Self { images: [old.0, new.0], roots: [old.1, new.1], fixture, server }
     }
 
-    /// Fails if more than the changed blocks, 10 % more, and the hash tree were fetched, or if this is not much less than all.
+    /// Fails if more than the changed blocks, 10 % more, and the hash tree were fetched, or if this
+    /// is not much less than all.
     fn assert_only_changes_were_fetched(&self) {
         let fetched = self.server.counts().bytes;
         let [old, new] = self.images.each_ref().map(|image| std::fs::read(image).unwrap());
@@ -76,7 +73,7 @@ impl Versions {
             &self.roots[version],
             &location,
         ]);
-        let stdout = run.arg(target).args(with).run().success().stdout;
+        let stdout = run.arg(target).args(with).success().stdout;
         assert_same_files(&self.images[version], target);
         field_number(&stdout, "reused")
     }
@@ -101,7 +98,7 @@ fn a_pull_copies_what_files_and_the_cache_have() {
 
         let location = versions.server.url("/old");
         let check = ["check", "--deep", "--roothash", &versions.roots[0], &location];
-        isolated(&versions.fixture).args(check).run().success();
+        isolated(&versions.fixture).args(check).success();
         versions.server.reset();
         assert!(versions.pull(1, &other, &[]) > len / 2);
         versions.assert_only_changes_were_fetched();
@@ -123,7 +120,7 @@ fn a_pull_that_fails_leaves_nothing() {
             &versions.roots[1],
         ]);
         let run = run.arg(&location).arg(folder.join("pulled")).arg("--reuse").arg(reuse);
-        let outcome = run.run().failure(1);
+        let outcome = run.failure(1);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{}", outcome.stderr);
         outcome.stderr
     };
@@ -139,7 +136,7 @@ fn a_pull_that_fails_leaves_nothing() {
 
 #[test]
 fn a_mount_copies_what_a_file_has_that_the_fetcher_may_not_open() {
-    require!(need::fuse("images on servers"));
+    require!(need::fuse());
     let versions = Versions::new(&["-z", "lz4"]);
     let (dir, cache) = (versions.fixture.directory("dir"), versions.fixture.path("cache"));
     let options = [

@@ -27,7 +27,7 @@ impl Certificates {
     }
 
     fn run(&self, arguments: &str) {
-        Run::new(&self.openssl).args(arguments.split(' ')).dir(&self.folder).run().success();
+        Run::new(&self.openssl).args(arguments.split(' ')).dir(&self.folder).success();
     }
 
     /// A key and a certificate for `name`.
@@ -57,7 +57,7 @@ fn nginx(fixture: &Fixture, certificates: &Certificates) -> Option<Server> {
         at("ca.crt"),
         folder.display(),
     );
-    Server::nginx(&folder, &root, [" ssl", &more], "images on nginx")
+    Server::nginx(&folder, &root, [" ssl", &more])
 }
 
 #[test]
@@ -73,14 +73,16 @@ fn a_server_without_tls_is_named() {
             let _ = connection.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
         }
     });
-    let refused =
-        isolated(&fixture).args(["pull", &url]).arg(fixture.path("pulled")).run().failure(1);
-    assert!(refused.stderr.contains("the server may speak http://"), "{}", refused.stderr);
+    isolated(&fixture)
+        .args(["pull", &url])
+        .arg(fixture.path("pulled"))
+        .failure(1)
+        .says("the server may speak http://");
 }
 
 #[test]
 fn certificates_and_passwords() {
-    let Some(openssl) = need::tool("openssl", "images on nginx") else { return };
+    let Some(openssl) = need::tool("openssl") else { return };
     let (fixture, image, root) = sealed();
     for folder in ["www", "www/private", "www/client"] {
         fixture.directory(folder);
@@ -97,36 +99,32 @@ fn certificates_and_passwords() {
     };
     let authority = certificates.path("ca.crt");
 
-    let unknown = pull("/image", &[]).run().failure(1);
-    assert!(unknown.stderr.contains("TLS"), "{}", unknown.stderr);
-    pull("/image", &["--cacert", &authority]).run().success();
+    pull("/image", &[]).failure(1).says("TLS");
+    pull("/image", &["--cacert", &authority]).success();
     assert_same_files(&image, &target);
-    pull("/image", &[]).env("SSL_CERT_FILE", &authority).run().success();
-    pull("/image", &["--insecure-tls"]).run().success();
+    pull("/image", &[]).env("SSL_CERT_FILE", &authority).success();
+    pull("/image", &["--insecure-tls"]).success();
 
-    let refused = pull("/private/image", &["--cacert", &authority]).run().failure(1);
-    assert!(refused.stderr.contains("401"), "{}", refused.stderr);
-    pull("/private/image", &["--cacert", &authority, "--user", "me:secret"]).run().success();
+    pull("/private/image", &["--cacert", &authority]).failure(1).says("401");
+    pull("/private/image", &["--cacert", &authority, "--user", "me:secret"]).success();
     std::fs::write(fixture.path("home/.netrc"), "machine 127.0.0.1 login me password secret\n")
         .unwrap();
-    pull("/private/image", &["--cacert", &authority, "--netrc"]).run().success();
+    pull("/private/image", &["--cacert", &authority, "--netrc"]).success();
 
-    let refused = pull("/client/image", &["--cacert", &authority]).run().failure(1);
-    assert!(refused.stderr.contains("403"), "{}", refused.stderr);
+    pull("/client/image", &["--cacert", &authority]).failure(1).says("403");
     let (certificate, key) = (certificates.path("client.crt"), certificates.path("client.key"));
     let client = ["--cacert", &authority, "--client-cert", &certificate, "--client-key", &key];
-    pull("/client/image", &client).run().success();
+    pull("/client/image", &client).success();
     // A key that is not that of the certificate.
     let other = certificates.path("server.key");
     let wrong = ["--cacert", &authority, "--client-cert", &certificate, "--client-key", &other];
-    let wrong = pull("/client/image", &wrong).run().failure(1);
-    assert!(wrong.stderr.contains("server.key"), "{}", wrong.stderr);
+    pull("/client/image", &wrong).failure(1).says("server.key");
 }
 
 /// As in Docker's instructions for a registry.
 #[test]
 fn a_certificate_that_is_its_own_authority() {
-    let Some(openssl) = need::tool("openssl", "certificates that are their own authority") else {
+    let Some(openssl) = need::tool("openssl") else {
         return;
     };
     let (fixture, image, root) = sealed();
@@ -163,20 +161,19 @@ fn a_certificate_that_is_its_own_authority() {
                 None => drop(run.success()),
                 Some(reason) => {
                     let run = run.failure(1);
-                    assert!(run.stderr.contains(reason), "{}", run.stderr);
+                    run.says(reason);
                 }
             }
         }
         for run in pull("other.crt") {
-            let run = run.failure(1);
-            assert!(run.stderr.contains("TLS"), "{}", run.stderr);
+            run.failure(1).says("TLS");
         }
     }
 }
 
-pub(super) fn store(what: &str) -> Option<Server> {
+pub(super) fn store() -> Option<Server> {
     let Some(program) = need::find_tool("moto_server") else {
-        need::lacks(what, need::MOTO);
+        need::lacks(need::MOTO);
         return None;
     };
     let address = free_address();
@@ -203,7 +200,7 @@ pub(super) fn put(address: &str, path: &str, body: &[u8]) {
 
 #[test]
 fn objects_of_a_store() {
-    let Some(store) = store("images in S3 stores") else { return };
+    let Some(store) = store() else { return };
     let (fixture, image, root) = sealed();
     put(&store.address, "/bucket", b"");
     put(&store.address, "/bucket/dir/an%20image.erofs", &std::fs::read(&image).unwrap());
@@ -235,7 +232,7 @@ fn objects_of_a_store() {
         &root,
         "--cache-dir",
     ]);
-    let cat = cat.arg(fixture.path("cache")).args([name, "/greeting"]).run().success();
+    let cat = cat.arg(fixture.path("cache")).args([name, "/greeting"]).success();
     assert_eq!(cat.stdout, b"hello\n");
     let missing = with_keys(isolated(&fixture)).args([
         "pull",
@@ -243,16 +240,13 @@ fn objects_of_a_store() {
         &endpoint,
         "s3://bucket/none",
     ]);
-    let missing = missing.arg(&target).run().failure(1);
+    let missing = missing.arg(&target).failure(1);
     assert!(
         missing.stderr.contains("404") && !missing.stderr.contains("hidden"),
         "{}",
         missing.stderr
     );
-    let without = isolated(&fixture)
-        .args(["pull", "--s3-endpoint", &endpoint, name])
-        .arg(&target)
-        .run()
-        .failure(1);
-    assert!(without.stderr.contains("--s3-anonymous"), "{}", without.stderr);
+    let without =
+        isolated(&fixture).args(["pull", "--s3-endpoint", &endpoint, name]).arg(&target).failure(1);
+    without.says("--s3-anonymous");
 }

@@ -1,18 +1,17 @@
-//! `ferofs verity format` that is killed or fails at any system call leaves an image that can be sealed, and never a wrong seal. Files
-//! that cannot be read at any position are refused.
+//! `ferofs verity format` that is killed or fails at any system call leaves an image that can be
+//! sealed, and never a wrong seal. Files that cannot be read at any position are refused.
 
 use std::fs;
 use std::path::Path;
 
 use ferofs_tests::run::{Run, ferofs_path};
-use ferofs_tests::{ferofs, need, tree};
+use ferofs_tests::{ferofs, ferofs_with_fault, need, tree};
 
 use super::make_fifo;
 use crate::common::fixture::Fixture;
 
 fn format(image: &Path, options: &[&str]) -> String {
-    let output =
-        ferofs().args(["verity", "format"]).args(options).arg(image).run().success().stdout;
+    let output = ferofs!("verity format").args(options).arg(image).success().stdout;
     String::from_utf8(output).unwrap().trim().to_owned()
 }
 
@@ -35,10 +34,7 @@ fn format_with_fault(
     start: &Start<'_>,
 ) -> i32 {
     fs::write(path, start.bytes).unwrap();
-    let outcome = Run::new(strace)
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
-        .args(["-e", &format!("inject={call}:{fault}:when={number}")])
-        .arg(ferofs_path())
+    let outcome = ferofs_with_fault(strace, call, fault, number)
         .args(["verity", "format", "--threads", "2"])
         .arg(path)
         .run();
@@ -49,14 +45,15 @@ fn format_with_fault(
         return 0;
     }
     if fault != "signal=KILL" {
-        // A former seal that was overwritten in part is removed; the zeroes up to the end of the last block stay.
+        // A former seal that was overwritten in part is removed; the zeroes up to the end of the
+        // last block stay.
         let mut padded = start.image.to_vec();
         padded.resize(padded.len().next_multiple_of(4096), 0);
         let former_removed = start.bytes != start.image && after == padded;
         assert!(after == start.bytes || former_removed, "{what}");
     }
     assert!(after.starts_with(start.image), "{what}");
-    ferofs().args(["check", "--deep"]).arg(path).run().success();
+    ferofs!("check --deep", path).success();
     format(path, &[]);
     assert!(
         fs::read(path).unwrap() == start.sealed,
@@ -67,7 +64,7 @@ fn format_with_fault(
 
 #[test]
 fn an_interrupted_seal_is_undone_or_made_again() {
-    let Some(strace) = need::tool("strace", "interrupted seals") else { return };
+    let Some(strace) = need::tool("strace") else { return };
     let fixture = Fixture::new(&tree::Options { largest: 3_000_000, ..tree::Options::small() });
     let path = fixture.path("sealed");
     for options in [&["-z", "none"][..], &["-b", "512"]] {
@@ -98,8 +95,7 @@ fn an_interrupted_seal_is_undone_or_made_again() {
         }
         // Bytes of another program behind a seal or the remains of one are kept.
         fs::write(&path, [&plain[..], b"other"].concat()).unwrap();
-        let refused = ferofs().args(["verity", "format"]).arg(&path).run().failure(1);
-        assert!(refused.stderr.contains("other data follows"), "{}", refused.stderr);
+        ferofs!("verity format", &path).failure(1).says("other data follows");
         let mut unfinished = image.clone();
         unfinished.resize(image.len().next_multiple_of(4096), 0);
         let end = unfinished.len();
@@ -107,23 +103,17 @@ fn an_interrupted_seal_is_undone_or_made_again() {
         unfinished.extend(4096_u64.to_le_bytes());
         unfinished.resize(end + 4096, 0);
         fs::write(&path, [&unfinished[..], b"other"].concat()).unwrap();
-        let refused = ferofs().args(["verity", "format"]).arg(&path).run().failure(1);
-        assert!(
-            refused.stderr.contains(&format!("from byte {} on", end + 4096)),
-            "{}",
-            refused.stderr
-        );
-        let list = ferofs().args(["ls", "--roothash", &"0".repeat(64)]).arg(&path).run().failure(1);
-        assert!(list.stderr.contains("was interrupted"), "{}", list.stderr);
+        ferofs!("verity format", &path).failure(1).says(format!("from byte {} on", end + 4096));
+        ferofs!("ls --roothash", &"0".repeat(64), &path).failure(1).says("was interrupted");
     }
 }
 
 #[test]
 fn images_of_small_blocks_get_a_tree_in_another_file() {
-    let fixture = Fixture::new(&tree::Options::small());
+    let fixture = Fixture::small();
     let mut padded = 0;
     for extra in 1..9 {
-        fs::write(fixture.source().join("more"), vec![b'x'; extra * 700]).unwrap();
+        fixture.write("more", vec![b'x'; extra * 700]);
         let (image, tree) = (fixture.build("image", ["-b", "512"]), fixture.path("tree"));
         let before = fs::read(&image).unwrap();
         let root = format(&image, &["--hash-file", tree.to_str().unwrap()]);
@@ -131,9 +121,8 @@ fn images_of_small_blocks_get_a_tree_in_another_file() {
         assert!(after.starts_with(&before) && after[before.len()..].iter().all(|byte| *byte == 0));
         assert_eq!(after.len(), before.len().next_multiple_of(4096));
         padded += usize::from(after.len() > before.len());
-        let verify =
-            ferofs().args(["verity", "verify", "--hash-file"]).args([&tree, &image]).arg(&root);
-        verify.run().success();
+        let verify = ferofs!("verity verify --hash-file", &tree, &image, &root);
+        verify.success();
         fs::remove_file(&tree).unwrap();
     }
     assert!(padded > 0, "no image had an incomplete block");
@@ -141,7 +130,7 @@ fn images_of_small_blocks_get_a_tree_in_another_file() {
 
 #[test]
 fn pipes_are_no_images() {
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    let (fixture, image) = Fixture::small_image();
     let root = format(&image, &[]);
     let (fifo, dir, other) =
         (fixture.path("fifo"), fixture.directory("dir"), fixture.path("other"));
@@ -178,6 +167,6 @@ fn pipes_are_no_images() {
             "{command:?}: {}",
             run.stderr
         );
-        assert!(run.stderr.contains("fifo"), "{command:?}: {}", run.stderr);
+        run.says("fifo");
     }
 }

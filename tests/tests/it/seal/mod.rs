@@ -1,7 +1,8 @@
 //! Sealed images: `ferofs verity` and `--roothash`.
 //!
 //! - `formats`: veritysetup and fsverity agree with our hash trees.
-//! - `interrupted`: `ferofs verity format` that is killed or fails at any system call, and files that cannot be read at any position.
+//! - `interrupted`: `ferofs verity format` that is killed or fails at any system call, and files
+//!   that cannot be read at any position.
 //! - `signatures`: openssl agrees with our signatures; wrong, weak and expired ones are refused.
 //! - `tampering`: a changed image gives its bytes or an error, never other bytes.
 

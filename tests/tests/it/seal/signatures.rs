@@ -1,10 +1,10 @@
-//! Signatures of root hashes: openssl makes and checks the same, and what nobody should trust is refused.
+//! Signatures of root hashes: openssl makes and checks the same, and what nobody should trust is
+//! refused.
 
 use std::fs;
 use std::path::PathBuf;
 
-use ferofs_tests::run::{Run, device_path};
-use ferofs_tests::{ferofs, need, tree};
+use ferofs_tests::{Run, ferofs, need};
 
 use super::make_fifo;
 use crate::common::fixture::Fixture;
@@ -21,7 +21,7 @@ impl Keys {
     }
 
     fn openssl(&self, arguments: &[&str]) {
-        Run::new(&self.openssl).args(arguments).run().success();
+        Run::new(&self.openssl).args(arguments).success();
     }
 
     /// Makes `NAME.key` and the certificate `NAME.pem`, which is valid for these days from now.
@@ -47,36 +47,27 @@ impl Keys {
 
 /// A patch is applied only with a right signature, if one is asked for.
 fn patches_are_checked(keys: &Keys) {
-    let (fixture, image) = Fixture::with_image(&tree::Options::small());
-    fs::write(fixture.source().join("added"), "content ".repeat(10_000)).unwrap();
+    let (fixture, image) = Fixture::small_image();
+    fixture.write("added", "content ".repeat(10_000));
     let (patch, other) = (fixture.path("patch"), fixture.path("other"));
     for output in [&patch, &other] {
-        let create = ferofs().args(["patch", "create"]).arg(&image).arg(fixture.source());
-        create.arg("-o").arg(output).run().success();
-        fs::write(fixture.source().join("added"), "another content ".repeat(10_000)).unwrap();
+        let create = ferofs!("patch create", &image, fixture.source());
+        create.arg("-o").arg(output).success();
+        fixture.write("added", "another content ".repeat(10_000));
     }
     let signature = keys.path("patch.p7s");
-    let sign = ferofs().args(["patch", "sign"]).arg(&patch).args(["--output", &signature]);
-    sign.args(["--key", &keys.path("good.key"), "--cert", &keys.path("good.pem")]).run().success();
+    let sign = ferofs!("patch sign", &patch, "--output", &signature);
+    sign.args(["--key", &keys.path("good.key"), "--cert", &keys.path("good.pem")]).success();
     let before = fs::read(&image).unwrap();
     let apply = |patch: &PathBuf, cert: &str| {
-        let apply = ferofs().args([
-            "patch",
-            "apply",
-            "--signature",
-            &signature,
-            "--cert",
-            &keys.path(cert),
-        ]);
+        let apply = ferofs!("patch apply --signature", &signature, "--cert", keys.path(cert));
         apply.args([&image, patch]).run()
     };
     apply(&other, "good.pem").failure(1);
     apply(&patch, "other.pem").failure(1);
     assert!(fs::read(&image).unwrap() == before, "a refused patch changed the image");
-    let weak = apply(&patch, "almost.pem").failure(1);
-    assert!(weak.stderr.contains("too weak"), "{}", weak.stderr);
-    let device = device_path();
-    if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+    apply(&patch, "almost.pem").failure(1).says("too weak");
+    if let Some(device) = need::device_program() {
         let good = keys.path("good.pem");
         let apply = Run::new(&device).args(["apply", "--signature", &signature, "--cert", &good]);
         assert_eq!(apply.args([&image, &other]).run().code, 1);
@@ -85,34 +76,30 @@ fn patches_are_checked(keys: &Keys) {
     apply(&patch, "good.pem").success();
 }
 
-/// A delta is applied only with a right signature, if one is asked for: by the command and by the program for devices, from a file and a pipe.
+/// A delta is applied only with a right signature, if one is asked for: by the command and by the
+/// program for devices, from a file and a pipe.
 fn deltas_are_checked(keys: &Keys) {
-    let (fixture, old) = Fixture::with_image(&tree::Options::small());
+    let (fixture, old) = Fixture::small_image();
     let [first, second, delta, other, mixed, out] =
         ["first", "second", "delta", "other", "mixed", "out"].map(|name| fixture.path(name));
     for (new, delta, text) in [(&first, &delta, "content "), (&second, &other, "another content ")]
     {
-        fs::write(fixture.source().join("added"), text.repeat(10_000)).unwrap();
-        ferofs().arg("build").arg(fixture.source()).arg(new).run().success();
-        ferofs().args(["delta", "create", "--output"]).args([delta, &old, new]).run().success();
+        fixture.write("added", text.repeat(10_000));
+        ferofs!("build", fixture.source(), new).success();
+        ferofs!("delta create --output", delta, &old, new).success();
     }
     let signature = keys.path("delta.p7s");
-    let sign = ferofs().args(["delta", "sign"]).arg(&delta).args(["--output", &signature]);
-    sign.args(["--key", &keys.path("good.key"), "--cert", &keys.path("good.pem")]).run().success();
+    let sign = ferofs!("delta sign", &delta, "--output", &signature);
+    sign.args(["--key", &keys.path("good.key"), "--cert", &keys.path("good.pem")]).success();
     // The head that is signed, with the pieces of another delta.
     let [signed, foreign] = [&delta, &other].map(|path| fs::read(path).unwrap());
     let head = |bytes: &[u8]| 32 + u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
     fs::write(&mixed, [&signed[..head(&signed)], &foreign[head(&foreign)..]].concat()).unwrap();
-    let device = device_path();
-    let has_device =
-        device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs");
-    for is_device in [false, true].into_iter().filter(|is_device| has_device || !is_device) {
+    let device = need::device_program();
+    for device in [None].into_iter().chain(device.map(Some)) {
         let apply = |delta: &PathBuf, options: &[&str]| {
-            let program = if is_device {
-                Run::new(&device).arg("delta")
-            } else {
-                ferofs().args(["delta", "apply"])
-            };
+            let of_device = device.as_ref().map(|device| Run::new(device).arg("delta"));
+            let program = of_device.unwrap_or_else(|| ferofs!("delta apply"));
             let apply = program.arg(&old).arg("-").arg(&out).args(options);
             apply.input(fs::File::open(delta).unwrap()).run()
         };
@@ -127,11 +114,7 @@ fn deltas_are_checked(keys: &Keys) {
             (&delta, &signature, "almost.pem", "too weak"),
         ] {
             let refused = with(delta, signature, cert);
-            assert!(
-                refused.code == 1 && refused.stderr.contains(reason),
-                "{reason}: {}",
-                refused.stderr
-            );
+            refused.fails(1, reason);
         }
         assert_eq!(apply(&delta, &["--cert", &keys.path("good.pem")]).code, 2);
         assert!(!out.exists(), "a refused delta made a file");
@@ -147,15 +130,15 @@ fn deltas_are_checked(keys: &Keys) {
     let options = ["delta", "apply", "--signature", &signature, "--cert", &keys.path("good.pem")];
     let without_openssl =
         ferofs().env("PATH", "/nowhere").args(options).args([&old, &delta, &out]).run();
-    assert!(without_openssl.failure(1).stderr.contains("openssl, which is not installed"));
+    without_openssl.failure(1).says("openssl, which is not installed");
     assert!(!out.exists());
 }
 
 /// A signature is one structure in DER, without content; and each refusal names the file at fault.
 fn envelopes_are_checked(keys: &Keys, root: &str, text: &str) {
     let refused = |signature: &str, cert: &str, reason: &str| {
-        let verify = ferofs().args(["verity", "verify-signature", root, signature, "--cert", cert]);
-        let stderr = verify.run().failure(1).stderr;
+        let verify = ferofs!("verity verify-signature", root, signature, "--cert", cert);
+        let stderr = verify.failure(1).stderr;
         assert!(stderr.contains(reason), "{reason}: {stderr}");
     };
     let (cert, attached, right) =
@@ -210,16 +193,15 @@ fn envelopes_are_checked(keys: &Keys, root: &str, text: &str) {
         (&other, &der_cert, "der.crt: in DER"),
         (&keys.path("edwards.key"), &keys.path("edwards.pem"), "RSA and ECDSA keys sign"),
     ] {
-        let sign = ferofs()
-            .args(["verity", "sign", root, "--key", key, "--cert", cert, "--output", &output]);
-        let stderr = sign.run().failure(1).stderr;
+        let sign = ferofs!("verity sign", root, "--key", key, "--cert", cert, "--output", &output);
+        let stderr = sign.failure(1).stderr;
         assert!(stderr.contains(reason), "{reason}: {stderr}");
     }
 }
 
 #[test]
 fn signatures_are_those_of_openssl() {
-    let Some(openssl) = need::tool("openssl", "signatures") else { return };
+    let Some(openssl) = need::tool("openssl") else { return };
     let keys = Keys { openssl, fixture: Fixture::empty() };
     for (name, algorithm, days) in [
         ("good", "rsa:2048", "10"),
@@ -229,21 +211,29 @@ fn signatures_are_those_of_openssl() {
         ("weak", "rsa:1024", "10"),
         // openssl's level 2 accepts it.
         ("almost", "rsa:2040", "10"),
-        ("expired", "rsa:2048", "-1"),
+        // It expires in the second in which it is made.
+        ("expired", "rsa:2048", "0"),
     ] {
         keys.make(name, algorithm, days);
     }
     let (root, wrong) = ("ab".repeat(32), "ba".repeat(32));
     let sign = |name: &str, output: &str| {
-        ferofs()
-            .args(["verity", "sign", &root, "--key", &keys.path(&format!("{name}.key"))])
-            .args(["--cert", &keys.path(&format!("{name}.pem")), "--output", output])
-            .run()
+        ferofs!(
+            "verity sign",
+            &root,
+            "--key",
+            keys.path(&format!("{name}.key")),
+            "--cert",
+            keys.path(&format!("{name}.pem")),
+            "--output",
+            output
+        )
+        .run()
     };
     let verify = |root: &str, signature: &str, certs: &[&str]| {
         let certs =
             certs.iter().flat_map(|name| ["--cert".to_owned(), keys.path(&format!("{name}.pem"))]);
-        ferofs().args(["verity", "verify-signature", root, signature]).args(certs).run()
+        ferofs!("verity verify-signature", root, signature).args(certs).run()
     };
     let text = keys.path("text");
     fs::write(&text, &root).unwrap();
@@ -252,7 +242,7 @@ fn signatures_are_those_of_openssl() {
         sign(name, &ours).success();
         verify(&root, &ours, &[name]).success();
         verify(&root, &ours, &["other", name]).success();
-        assert!(verify(&wrong, &ours, &[name]).failure(1).stderr.contains("signature failure"));
+        verify(&wrong, &ours, &[name]).failure(1).says("signature failure");
         verify(&root, &ours, &["other"]).failure(1);
         // As the kernel: the text without a line break, and no signed attributes.
         keys.openssl(&[
@@ -275,16 +265,15 @@ fn signatures_are_those_of_openssl() {
         ["good.key", "good.pem", "by_file.p7s", "other.text"].map(|name| keys.path(name));
     fs::write(&other, &wrong).unwrap();
     let with_file = |command: &str, file: &str| {
-        ferofs().args(["verity", command, "--roothash-file", file, "--cert", &cert])
+        ferofs!("verity", command, "--roothash-file", file, "--cert", &cert)
     };
-    with_file("sign", &text).args(["--key", &key, "--output", &by_file]).run().success();
+    with_file("sign", &text).args(["--key", &key, "--output", &by_file]).success();
     verify(&root, &by_file, &["good"]).success();
-    with_file("verify-signature", &text).arg(&by_file).run().success();
-    with_file("verify-signature", &other).arg(&by_file).run().failure(1);
+    with_file("verify-signature", &text).arg(&by_file).success();
+    with_file("verify-signature", &other).arg(&by_file).failure(1);
     for (name, reason) in [("weak", "too weak"), ("almost", "2040 bits"), ("expired", "expired")] {
         let output = keys.path("refused.p7s");
-        let refused = sign(name, &output).failure(1);
-        assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+        sign(name, &output).failure(1).says(reason);
         assert!(!PathBuf::from(&output).exists(), "{name}: a signature was written");
     }
     let by_openssl = |name: &str, digest: &str| {
@@ -297,12 +286,11 @@ fn signatures_are_those_of_openssl() {
         output
     };
     verify(&root, &by_openssl("good", "sha512"), &["good"]).success();
-    let weak = verify(&root, &by_openssl("good", "sha1"), &["good"]).failure(1);
-    assert!(weak.stderr.contains("sha1 is too weak"), "{}", weak.stderr);
-    let expired = verify(&root, &by_openssl("expired", "sha256"), &["expired"]).failure(1);
-    assert!(expired.stderr.contains("expired"), "{}", expired.stderr);
-    let almost = verify(&root, &by_openssl("almost", "sha256"), &["almost"]).failure(1);
-    assert!(almost.stderr.contains("2040 bits, at least 2048"), "{}", almost.stderr);
+    verify(&root, &by_openssl("good", "sha1"), &["good"]).failure(1).says("sha1 is too weak");
+    verify(&root, &by_openssl("expired", "sha256"), &["expired"]).failure(1).says("expired");
+    verify(&root, &by_openssl("almost", "sha256"), &["almost"])
+        .failure(1)
+        .says("2040 bits, at least 2048");
     patches_are_checked(&keys);
     deltas_are_checked(&keys);
     envelopes_are_checked(&keys, &root, &text);

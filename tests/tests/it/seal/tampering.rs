@@ -4,8 +4,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use ferofs_tests::rng::Rng;
-use ferofs_tests::{Mount, ferofs, need};
+use ferofs_tests::{Mount, Rng, ferofs, need};
 
 use crate::common::fixture::{Fixture, full};
 
@@ -50,22 +49,23 @@ impl Sealed {
         let image = fixture.build("image", ["--compress", "lz4", "-E", "fragments"]);
         let image_len = fs::metadata(&image).unwrap().len() as usize;
         let (tree, root) = (fixture.path("image.tree"), fixture.path("image.root"));
-        let mut format =
-            ferofs().args(["verity", "format", "--roothash-file"]).arg(&root).arg(&image);
+        let mut format = ferofs!("verity format --roothash-file", &root, &image);
         if beside {
             format = format.arg("--hash-file").arg(&tree);
         }
-        format.run().success();
+        format.success();
         let tree = beside.then(|| fs::read(tree).unwrap());
         Self { image: fs::read(&image).unwrap(), image_len, tree, root: fs::read(root).unwrap() }
     }
 
-    /// Writes the files with one to three changed bits in the image, the tree with its superblock, or the root hash.
+    /// Writes the files with one to three changed bits in the image, the tree with its superblock,
+    /// or the root hash.
     fn write_changed(&self, rng: &mut Rng, paths: &Paths) {
         let (mut image, mut tree, mut root) =
             (self.image.clone(), self.tree.clone(), self.root.clone());
         for _ in 0..=rng.below(3) {
-            // As often the tree and its superblock as the image, which is larger; the root hash sometimes.
+            // As often the tree and its superblock as the image, which is larger; the root hash
+            // sometimes.
             let part = match (rng.below(20), &mut tree) {
                 (0, _) => &mut root[..],
                 (1..10, _) => &mut image[..self.image_len],
@@ -97,7 +97,7 @@ fn changed_bytes_are_never_returned() {
         sealed.write_changed(&mut rng, &paths);
         // A root hash that is no text is a wrong argument.
         let root = String::from_utf8_lossy(&fs::read(&paths.root).unwrap()).replace('\0', "?");
-        let mut cat = ferofs().args(["cat", "--roothash", &root]);
+        let mut cat = ferofs!("cat --roothash", &root);
         if sealed.tree.is_some() {
             cat = cat.arg("--hash-file").arg(&paths.tree);
         }
@@ -114,14 +114,14 @@ fn changed_bytes_are_never_returned() {
                 failed += 1;
             }
         }
-        if (full() || round % 10 == 0) && need::fuse("a sealed image through FUSE") {
+        if (full() || round % 10 == 0) && need::fuse() {
             read_through_fuse(&fixture, &paths, sealed.tree.is_some(), &files, round, &mut fuse);
         }
     }
     println!("cat: {intact} intact, {failed} failed; FUSE: {fuse:?}");
     assert!(intact > 10 && failed > 10, "{intact} intact, {failed} failed");
     let FuseCounts { unmounted, right, failed } = fuse;
-    assert!(!need::fuse("counts") || (unmounted > 0 && right > 0 && failed > 0), "{fuse:?}");
+    assert!(!need::fuse() || (unmounted > 0 && right > 0 && failed > 0), "{fuse:?}");
 }
 
 /// A text that a root hash can have.
@@ -186,7 +186,7 @@ fn read_through_fuse(
 fn errors_name_the_image_and_the_file() {
     let (fixture, _) = fixture();
     let image = fixture.build("image", ["-z", "none"]);
-    let root = ferofs().args(["verity", "format"]).arg(&image).run().success().stdout;
+    let root = ferofs!("verity format", &image).success().stdout;
     let root = String::from_utf8(root).unwrap().trim().to_owned();
     let mut bytes = fs::read(&image).unwrap();
     let content = b"file 11 file 11 file 11";
@@ -196,14 +196,7 @@ fn errors_name_the_image_and_the_file() {
     let name = image.display().to_string();
     let (out, tar) = (fixture.path("out"), fixture.path("tar"));
     let command = |words: &[&str], paths: &[&PathBuf]| {
-        ferofs()
-            .args(words)
-            .args(["--roothash", &root])
-            .arg(&image)
-            .args(paths)
-            .run()
-            .failure(1)
-            .stderr
+        ferofs().args(words).args(["--roothash", &root]).arg(&image).args(paths).failure(1).stderr
     };
     let cat = command(&["cat"], &[&PathBuf::from("/dir3/file11")]);
     assert!(

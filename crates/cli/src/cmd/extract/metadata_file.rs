@@ -1,9 +1,9 @@
-//! `ferofs extract --metadata`: writes the metadata of all files to a file, because a file system or a user without root
-//! cannot always store it.
+//! `ferofs extract --metadata`: writes the metadata of all files to a file, because a file system
+//! or a user without root cannot always store it.
 //!
-//! The two forms of Android are those that `mkfs.erofs --fs-config-file` and `--file-contexts` read. An fs_config file has
-//! a line with path, owner and mode for each file; a file_contexts file has a line with a regular expression and an
-//! SELinux label. JSON has all metadata.
+//! The two forms of Android are those that `mkfs.erofs --fs-config-file` and `--file-contexts`
+//! read. An fs_config file has a line with path, owner and mode for each file; a file_contexts file
+//! has a line with a regular expression and an SELinux label. JSON has all metadata.
 
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use ferofs::{Error, NewFile};
 use serde_json::{Value, json};
 
 use crate::args::overwrite::OutputKind;
-use crate::exit::{FAILURE, Failure, OUTPUT_FAILURE, Outcome};
+use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
 use crate::print::output::{json_text, message};
 use ferofs::escape::Escaped;
 
@@ -43,10 +43,7 @@ pub(super) fn write(
     let to_stdout = file == Path::new("-");
     let code = if to_stdout { OUTPUT_FAILURE } else { FAILURE };
     let failed = |source: io::Error| Failure::about(file, source).with_code(code);
-    let mut new = (!to_stdout)
-        .then(|| NewFile::create(file))
-        .transpose()
-        .map_err(Failure::without_subject)?;
+    let mut new = (!to_stdout).then(|| NewFile::create(file)).transpose().without_subject()?;
     let mut stdout = io::stdout();
     let mut out = BufWriter::new(new.as_mut().map_or(&mut stdout as &mut dyn Write, |new| new));
     let (mut left_out, mut first) = (0_u64, true);
@@ -72,7 +69,7 @@ pub(super) fn write(
     }
     out.flush().map_err(failed)?;
     drop(out);
-    new.map_or(Ok(()), NewFile::finish).map_err(Failure::without_subject)?;
+    new.map_or(Ok(()), NewFile::finish).without_subject()?;
     if left_out > 0 {
         message!(
             "{}: {left_out} names left out: the format allows no white space in names",
@@ -94,7 +91,8 @@ pub(super) fn kind(file: &Path) -> OutputKind {
 
 impl Form {
     fn of(file: &Path) -> Self {
-        // The names in builds of Android: fs_config, system_filesystem_config.txt, plat_file_contexts.
+        // The names in builds of Android: fs_config, system_filesystem_config.txt,
+        // plat_file_contexts.
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         if name.ends_with("fs_config") || name.ends_with("filesystem_config") {
             Self::FsConfig
@@ -106,8 +104,8 @@ impl Form {
     }
 }
 
-/// A line `PATH UID GID MODE [capabilities=0x...]`. The path has no leading slash; the path of the root is `/`.
-/// `None` if the path contains white space.
+/// A line `PATH UID GID MODE [capabilities=0x...]`. The path has no leading slash; the path of the
+/// root is `/`. `None` if the path contains white space.
 fn fs_config(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
     let path = mounted(entry.path, mount_point);
     let mut line = if path.is_empty() { b"/".to_vec() } else { writable(&path)?.to_vec() };
@@ -125,14 +123,15 @@ fn fs_config(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
     Some(line)
 }
 
-/// The permitted capabilities in a `security.capability` attribute. Source: Linux, `struct vfs_cap_data`.
+/// The permitted capabilities in a `security.capability` attribute. Source: Linux, `struct
+/// vfs_cap_data`.
 fn permitted(value: &[u8]) -> Option<u64> {
     let word = |at: usize| Some(u32::from_le_bytes(value.get(at..at + 4)?.try_into().ok()?));
     Some(u64::from(word(4)?) | u64::from(word(12).unwrap_or(0)) << 32)
 }
 
-/// A line `REGEX LABEL`. The regular expression matches only this path. `None` if the file has no label, or if the path
-/// contains white space.
+/// A line `REGEX LABEL`. The regular expression matches only this path. `None` if the file has no
+/// label, or if the path contains white space.
 fn file_contexts(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
     let label = &entry.xattrs.iter().find(|xattr| xattr.name == LABEL)?.value;
     let label = label.strip_suffix(b"\0").unwrap_or(label);

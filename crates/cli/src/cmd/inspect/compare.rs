@@ -1,4 +1,5 @@
-//! What grew and what shrank between two images, for `ferofs inspect --compare`: by file, directory, extension and use of blocks.
+//! What grew and what shrank between two images, for `ferofs inspect --compare`: by file,
+//! directory, extension and use of blocks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::html::limit_depth;
 use crate::args::byte_size::human;
-use crate::exit::Failure;
+use crate::exit::{About, Failure};
 use crate::print::output::message;
 use crate::print::shown;
 
@@ -41,12 +42,14 @@ impl Sizes {
     }
 }
 
-/// The files whose content differs, and whether some could not be compared, which is printed. The bytes in the image of others differ too: those of
-/// a fragment are a part of a packed inode, which has other neighbours.
+/// The files whose content differs, and whether some could not be compared, which is printed. The
+/// bytes in the image of others differ too: those of a fragment are a part of a packed inode, which
+/// has other neighbours.
 pub(super) fn changed_files(old: &Image, new: &Image) -> Result<(HashSet<PathBuf>, bool), Failure> {
     let [old, new] = [old, new].map(|image| Side::Image(Box::new(image.clone())));
     let mut options = Options::default();
-    (options.mode, options.owner, options.times, options.xattrs) = (false, false, false, false);
+    (options.mode, options.owner, options.times) = (false, false, false);
+    (options.xattrs, options.links) = (false, false);
     let (mut changed, mut has_failed) = (HashSet::new(), false);
     let compared = diff(&old, &new, &options, |event| {
         match event {
@@ -58,11 +61,12 @@ pub(super) fn changed_files(old: &Image, new: &Image) -> Result<(HashSet<PathBuf
         }
         ControlFlow::Continue(())
     });
-    compared.map_err(Failure::without_subject)?;
+    compared.without_subject()?;
     Ok((changed, has_failed))
 }
 
-/// The comparison as the page reads it. Both inspections list all files, and `changed` has those of [`changed_files`].
+/// The comparison as the page reads it. Both inspections list all files, and `changed` has those of
+/// [`changed_files`].
 pub(super) fn data(
     name: &Path,
     old: (&Image, &Inspection),
@@ -165,7 +169,8 @@ pub(super) fn write(size: u64, data: &Value, out: &mut impl Write) -> io::Result
     Ok(())
 }
 
-/// Leaves out directories without a changed file, and those that changed only, or nearly only, in one directory below: it has the same row.
+/// Leaves out directories without a changed file, and those that changed only, or nearly only, in
+/// one directory below: it has the same row.
 fn without_mere_parents(directories: HashMap<&Path, Sizes>) -> Vec<(String, Sizes)> {
     let is_most = |path: &Path, parent: &Path| {
         let changes = |dir| directories.get(dir).map_or(0, |sizes| u128::from(sizes.changes));
@@ -209,7 +214,8 @@ mod tests {
             }
         }
         let rows = most_changed(without_mere_parents(directories));
-        // `d` moved its bytes into `e`, so its sum did not change; `a` and `a/b` changed in `c` only.
+        // `d` moved its bytes into `e`, so its sum did not change; `a` and `a/b` changed in `c`
+        // only.
         assert_eq!(
             rows,
             [json!(["/", 140, 231]), json!(["/a/b/c", 10, 100]), json!(["/d/e", 0, 80])]

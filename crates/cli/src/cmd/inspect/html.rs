@@ -1,8 +1,9 @@
 //! The page of `ferofs inspect --html`: the template `page.html` with the data as JSON in it.
 //!
-//! Names come from the image and may be hostile. The JSON contains no `<`, `>` or `&`, so that no name can end the script
-//! element, and the script of the page inserts names only as text. The size of the page is limited: cells of the map,
-//! nodes of the tree and rows of the table beyond the limits are summed up.
+//! Names come from the image and may be hostile. The JSON contains no `<`, `>` or `&`, so that no
+//! name can end the script element, and the script of the page inserts names only as text. The size
+//! of the page is limited: cells of the map, nodes of the tree and rows of the table beyond the
+//! limits are summed up.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,10 +19,11 @@ use crate::cmd::ls::time_string;
 const TEMPLATE: &str = include_str!("page.html");
 /// The text in the template that the data replaces.
 const DATA_MARKER: &str = "@DATA@";
-/// Cells of the block map at most, to limit the size of the page. In larger images a cell stands for several blocks.
+/// Cells of the block map at most, to limit the size of the page. In larger images a cell stands
+/// for several blocks.
 const CELLS: u64 = 16_384;
-/// Files with their own node and table row at most: those with the most stored bytes. The others are summed up for each
-/// directory.
+/// Files with their own node and table row at most: those with the most stored bytes. The others
+/// are summed up for each directory.
 const FILES: usize = 6000;
 /// Nodes of the tree at most, including directories; the limit keeps the page usable in a browser.
 const NODES: usize = 20_000;
@@ -226,7 +228,8 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    /// Adds a file and its missing parent directories. Returns `false` if this would exceed [`NODES`].
+    /// Adds a file and its missing parent directories. Returns `false` if this would exceed
+    /// [`NODES`].
     fn add(&mut self, file: &'a FileInfo) -> bool {
         let missing: Vec<&Path> = file
             .path

@@ -7,12 +7,14 @@ use ferofs::read::{Algorithm, FileType, Image, Superblock, Uuid};
 use serde_json::{Map, Value, json};
 
 use crate::args::byte_size::human;
+use crate::cmd::linux::Requirement;
 use crate::cmd::ls::time_string;
 use crate::print::{json_path, shown};
 
 /// File name extensions that the text shows at most: those with the most stored bytes.
 const EXTENSIONS: usize = 15;
-/// Ranges of blocks of one kind that the JSON lists at most. Layouts with more ranges are listed in cells of equal size.
+/// Ranges of blocks of one kind that the JSON lists at most. Layouts with more ranges are listed in
+/// cells of equal size.
 const MAX_RUNS: usize = 2000;
 /// Cells of the map in the text at most: 8 rows of 64 letters.
 const CELLS: u64 = 512;
@@ -35,6 +37,7 @@ pub(super) fn write(
     field(out, "size", &format!("{size}, {blocks} blocks of {}", superblock.block_size))?;
     field(out, "features", &features(superblock).join(" "))?;
     field(out, "algorithms", &algorithms(image).join(" "))?;
+    field(out, "mounted by", &Requirement::of_image(superblock))?;
     if !image.device_slots().is_empty() {
         field(out, "devices", &image.device_slots().len())?;
     }
@@ -137,10 +140,9 @@ fn letter(kind: BlockKind) -> char {
         BlockKind::Directory => 'D',
         BlockKind::Stored => 'S',
         BlockKind::Packed => 'F',
-        BlockKind::Encoded(Algorithm::Lz4) => '4',
-        BlockKind::Encoded(Algorithm::Lzma) => 'X',
-        BlockKind::Encoded(Algorithm::Deflate) => 'G',
-        BlockKind::Encoded(Algorithm::Zstd) => 'Z',
+        BlockKind::Encoded(algorithm) => {
+            ['4', 'X', 'G', 'Z'].get(usize::from(algorithm.id())).copied().unwrap_or('C')
+        }
     }
 }
 
@@ -178,7 +180,7 @@ pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
         let starts = (0..map.blocks()).step_by(usize::try_from(per_cell).unwrap_or(usize::MAX));
         runs = starts.zip(&cells).map(cell).collect();
     }
-    let sharing = &inspection.sharing;
+    let (sharing, linux) = (&inspection.sharing, Requirement::of_image(superblock));
     json!({
         "superblock": {
             "uuid": Uuid(superblock.uuid).to_string(),
@@ -190,6 +192,8 @@ pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
             "root": superblock.root.get(),
             "features": features(superblock),
             "algorithms": algorithms(image),
+            "linux": linux.version.to_string(),
+            "linux_page_size": linux.page,
             "devices": image.device_slots().len(),
         },
         "names": inspection.names,

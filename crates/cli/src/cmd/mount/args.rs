@@ -10,10 +10,11 @@ use crate::args::byte_size::human;
 use crate::args::image::{ImageArgs, OpenFiles};
 use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, ProfileRecording};
 use crate::cmd::mount::options::{self, SortedOptions};
-use crate::exit::Failure;
+use crate::exit::{Concerning, Failure, warn};
 use crate::print::output::{OUTPUT, message};
 
-/// Limit of the cache for metadata, and of the cache for the packed inode, with --low-memory, in bytes.
+/// Limit of the cache for metadata, and of the cache for the packed inode, with --low-memory, in
+/// bytes.
 const LOW_CACHE: usize = 1 << 20;
 
 /// The subtype of mounts, and the program that mount(8) starts for them.
@@ -21,8 +22,8 @@ pub(crate) const FEROFS: &str = "ferofs";
 
 /// Mount an image: by the kernel if it can, otherwise through FUSE
 ///
-/// By the kernel's EROFS driver if possible, otherwise through FUSE. Users who are not root mount through FUSE. The mount is read-only: overlayfs over
-/// it takes changes.
+/// By the kernel's EROFS driver if possible, otherwise through FUSE. Users who are not root mount
+/// through FUSE. The mount is read-only: overlayfs over it takes changes.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -33,7 +34,8 @@ pub(crate) struct Args {
 
     /// Apply this patch in memory
     ///
-    /// The image file does not change. May be given several times: patches apply in this order. Implies --fuse.
+    /// The image file does not change. May be given several times: patches apply in this order.
+    /// Implies --fuse.
     #[arg(long = "patch", value_name = "FILE", conflicts_with = "kernel")]
     pub(crate) patches: Vec<PathBuf>,
 
@@ -59,7 +61,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) over: bool,
 
-    /// Number of threads of the FUSE daemon, 1 or more [default: one for each processor, at least 4]
+    /// Number of threads of the FUSE daemon, 1 or more [default: one for each processor, at least
+    /// 4]
     #[arg(long, hide_short_help = true, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
 
@@ -74,11 +77,13 @@ pub(crate) struct Args {
     #[arg(long, hide_short_help = true)]
     pub(crate) no_sandbox: bool,
 
-    /// Append the messages of the FUSE daemon to this file [default: syslog, or standard error with --foreground]
+    /// Append the messages of the FUSE daemon to this file [default: syslog, or standard error with
+    /// --foreground]
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 
-    /// Write the process ID of the FUSE daemon to this file. The file is removed when the daemon ends
+    /// Write the process ID of the FUSE daemon to this file, which is not a symbolic link. The file
+    /// is removed when the daemon ends
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) pid_file: Option<PathBuf>,
 
@@ -102,15 +107,17 @@ pub(crate) struct HelperOptions {
     pub(crate) fake: bool,
     /// Ignore options that the kernel does not know.
     pub(crate) sloppy: bool,
-    /// The caller is mount(8) or one of the programs that it starts. At a remount they give all options of the mount again.
+    /// The caller is mount(8) or one of the programs that it starts. At a remount they give all
+    /// options of the mount again.
     pub(crate) is_helper: bool,
+    /// A wrong checksum of the superblock is a warning, as for erofsfuse of erofs-utils.
+    pub(crate) ignores_checksum: bool,
 }
 
 impl Args {
     /// Sorts the options of `-o`, and sets those that options of the command line have, too.
     pub(crate) fn sort_options(&mut self) -> Result<SortedOptions, Failure> {
-        let sorted = options::sort(&self.options, &mut self.image)
-            .map_err(|e| Failure::about(&self.dir, e))?;
+        let sorted = options::sort(&self.options, &mut self.image).concerning(&self.dir)?;
         self.low_memory |= sorted.low_memory;
         self.log_file = self.log_file.take().or_else(|| sorted.log_file.clone());
         self.pid_file = self.pid_file.take().or_else(|| sorted.pid_file.clone());
@@ -123,6 +130,7 @@ impl Args {
     pub(super) fn open_options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
         self.memory.apply(&mut options.engine);
+        options.verify_checksum = !self.helper.ignores_checksum;
         if self.low_memory {
             options.metadata_cache = LOW_CACHE;
             options.engine.packed_cache = LOW_CACHE;
@@ -139,7 +147,15 @@ impl Args {
         options: &OpenOptions,
     ) -> Result<(Image, Option<ProfileRecording>), Failure> {
         let image = files.decode(options)?;
-        let root = image.root().map_err(|e| Failure::about(&self.image.path, e))?;
+        if self.helper.ignores_checksum
+            && let Err(error) = image.verify_checksum()
+        {
+            let path = Escaped::path(&self.image.path);
+            warn(format_args!(
+                "{path}: {error}; mounted as by erofsfuse, ferofs check finds other damage"
+            ))?;
+        }
+        let root = image.root().concerning(&self.image.path)?;
         if !root.is_dir() {
             return Err(Failure::about(&self.image.path, "the root is not a directory"));
         }

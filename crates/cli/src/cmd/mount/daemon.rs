@@ -1,7 +1,7 @@
 //! The FUSE daemon: mounts, opens its log, gives up its rights, and serves the image.
 //!
-//! In the background it is started twice: by the command, which waits until it has mounted, and by its [`keeper`], which starts it
-//! again when it was killed.
+//! In the background it is started twice: by the command, which waits until it has mounted, and by
+//! its [`keeper`], which starts it again when it was killed.
 
 mod keeper;
 pub(crate) mod record;
@@ -9,6 +9,7 @@ pub(crate) mod record;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
@@ -17,20 +18,23 @@ use std::thread::Builder;
 use ferofs::escape::Escaped;
 use ferofs::read::{Image, PressureFile};
 use ferofs_fuse::{Access, MoreStats, MountOptions, Sandbox};
+use rustix::process::WaitOptions;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::hidden;
 use crate::args::image::OpenFiles;
-use crate::args::overwrite::open_without_waiting;
+use crate::args::overwrite::{OUTPUT_MODE, open_without_waiting};
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::keeper::{Keeper, Role, Start};
 use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::kernel::fuse::{self, FuseOptions};
 use crate::cmd::mount::memory::MemoryFiles;
 use crate::cmd::mount::options::SortedOptions;
+use crate::cmd::mount::passed_device;
+use crate::cmd::mount::umount::absolute;
 use crate::cmd::mount::unmount_helper;
-use crate::exit::{FAILURE, Failure, Outcome};
+use crate::exit::{Concerning, FAILURE, Failure, Outcome};
 
 /// Environment variable that makes this program the daemon.
 const DAEMON_VARIABLE: &str = "FEROFS_MOUNT_DAEMON";
@@ -73,12 +77,20 @@ pub(crate) fn run(
     sorted: SortedOptions,
     open: impl FnOnce(&Args) -> Result<Served, Failure>,
 ) -> Outcome {
-    if args.foreground || is_daemon() { serve(args, sorted, open(args)?) } else { start(args) }
+    if !args.foreground && !is_daemon() {
+        return start(args);
+    }
+    let passed = passed_device::take(&args.dir).concerning(&args.dir)?;
+    serve(args, sorted, open(args)?, passed)
 }
 
-/// Starts this command again as the daemon, and waits until the daemon has mounted or failed.
+/// Starts this command again as the daemon, and waits until the daemon has mounted, or has failed
+/// and its unmount helper has ended: then the mount no longer exists.
 fn start(args: &Args) -> Outcome {
     let fail = |error: io::Error| Failure::about(&args.dir, error);
+    // The unmount helper of a daemon that dies becomes a child of this process. Without it, the
+    // mount is gone a moment later.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let mut daemon = hidden::again(args.shown()).map_err(fail)?;
     daemon.env(DAEMON_VARIABLE, "1").stdin(Stdio::null()).stdout(Stdio::piped());
     let mut daemon = daemon.spawn().map_err(fail)?;
@@ -91,19 +103,21 @@ fn start(args: &Args) -> Outcome {
     }
     // The daemon has printed the reason.
     let code = daemon.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    while let Ok(Some(_)) = rustix::process::wait(WaitOptions::empty()) {}
     Ok(code.filter(|code| *code != 0).unwrap_or(FAILURE))
 }
 
-/// Opens all files and mounts, then drops all privileges, and only then decodes the image and serves it: a hostile image
-/// is decoded without privileges.
-fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
+/// Opens all files and mounts, then drops all privileges, and only then decodes the image and
+/// serves it: a hostile image is decoded without privileges.
+fn serve(args: &Args, sorted: SortedOptions, served: Served, passed: Option<OwnedFd>) -> Outcome {
     let daemon = is_daemon();
+    // Then another program has mounted, and unmounts.
+    let is_passed = passed.is_some();
     let Served { source, files, memory_files, start: start_beside } = served;
     let mut open_options = args.open_options();
     open_options.pressure = PressureFile::open();
     let confined = !(args.no_sandbox || sorted.no_sandbox);
-    let own = FuseOptions::parse(&sorted.passed, args.helper.sloppy)
-        .map_err(|e| Failure::about(&args.dir, e))?;
+    let own = FuseOptions::parse(&sorted.passed, args.helper.sloppy).concerning(&args.dir)?;
     let defaults = MountOptions::default();
     let options = MountOptions {
         source: sorted.fsname.unwrap_or_else(|| source.to_string_lossy().into_owned()),
@@ -118,11 +132,12 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
         },
         confined,
         low_memory: args.low_memory,
-        survives_process: daemon && ferofs_fuse::can_survive_process(),
+        survives_process: daemon && !is_passed && ferofs_fuse::can_survive_process(),
         extra: own.for_fusermount(),
     };
     // The unmount helper has another current directory, so it needs an absolute path.
-    let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    let dir = if is_passed { Ok(args.dir.clone()) } else { absolute(&args.dir) };
+    let dir = dir.concerning(&args.dir)?;
     let fail = |error: io::Error| Failure::about(&args.dir, error);
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose().map_err(fail)?;
     let log = open_log(args.log_file.as_deref(), daemon)?;
@@ -134,8 +149,9 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     });
     let profile = profile.transpose().map_err(fail)?;
     // Before the current directory changes.
-    let content = daemon.then(|| Record::of_this_process(&dir)).transpose().map_err(fail)?;
-    let record = record::file().filter(|_| daemon);
+    let is_recorded = daemon && !is_passed;
+    let content = is_recorded.then(|| Record::of_this_process(&dir));
+    let record = record::file().filter(|_| is_recorded);
     let mut helper = unmount_helper::start(
         &dir,
         pid_file.as_deref(),
@@ -144,20 +160,23 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
         messages.map_err(fail)?,
     )
     .map_err(fail)?;
-    let mounted =
-        match fuse::mount(&dir, &options, &own).map_err(|e| Failure::about(&args.dir, e))? {
-            Some(device) => ferofs_fuse::attach(device, &options),
-            None => ferofs_fuse::mount(&dir, &options),
-        };
-    let mounted = mounted.map_err(|e| Failure::about(&args.dir, e))?;
-    fuse::set_propagation(&dir, &own).map_err(|e| Failure::about(&args.dir, e))?;
+    let device = match passed {
+        None => fuse::mount(&dir, &options, &own).concerning(&args.dir)?,
+        passed => passed,
+    };
+    let mounted = match device {
+        Some(device) => ferofs_fuse::attach(device, &options),
+        None => ferofs_fuse::mount(&dir, &options),
+    };
+    let mounted = mounted.concerning(&args.dir)?;
+    fuse::set_propagation(&dir, &own).concerning(&args.dir)?;
     unmount_helper::tell_mounted(&mut helper).map_err(fail)?;
-    // Not before the mount: autofs lets only its own process group pass a mount point that it is waiting for.
+    // Not before the mount: autofs lets only its own process group pass a mount point that it is
+    // waiting for.
     let null = daemon.then(detach_from_terminal).transpose().map_err(fail)?;
     let helper_input = helper.stdin.take();
     if let Some(file) = &pid_file {
-        std::fs::write(file, format!("{}\n", std::process::id()))
-            .map_err(|e| Failure::about(file, e))?;
+        write_pid_file(file).concerning(file)?;
     }
     if let (Some(file), Some(content)) = (record, content) {
         // Without it, only --reattach does not work.
@@ -171,10 +190,9 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
         (options.survives_process, &null, &mut role)
     {
         if confined {
-            has_left_root =
-                ferofs_fuse::restrict_keeper().map_err(|e| Failure::about(&args.dir, e))?;
+            has_left_root = ferofs_fuse::restrict_keeper().concerning(&args.dir)?;
         } else {
-            ferofs_fuse::forbid_unmount().map_err(|e| Failure::about(&args.dir, e))?;
+            ferofs_fuse::forbid_unmount().concerning(&args.dir)?;
         }
         let report = || report_mounted(null);
         let helper_input = helper_input.take();
@@ -194,7 +212,7 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     let is_first = start.as_ref().is_none_or(Start::is_first);
     let signals = Signals::new([SIGTERM, SIGINT])?;
     if confined {
-        let sandbox = ferofs_fuse::restrict().map_err(|e| Failure::about(&args.dir, e))?;
+        let sandbox = ferofs_fuse::restrict().concerning(&args.dir)?;
         let Sandbox { landlock, seccomp, user } = sandbox;
         if is_first {
             let user = user || has_left_root;
@@ -203,13 +221,15 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
             ));
         }
     } else if start.is_none() {
-        ferofs_fuse::forbid_unmount().map_err(|e| Failure::about(&args.dir, e))?;
+        ferofs_fuse::forbid_unmount().concerning(&args.dir)?;
     }
     let signals_handle = signals.handle();
     // If the thread cannot be started, the pipe closes, and the unmount helper unmounts.
-    let stop = Builder::new().spawn(move || stop_on_signals(signals, helper_input));
-    let stop = stop.map_err(|e| Failure::about(&args.dir, e))?;
+    let stop = Builder::new().spawn(move || stop_on_signals(signals, helper_input, is_passed));
+    let stop = stop.concerning(&args.dir)?;
     let served = args.open(files, memory_files, &open_options).and_then(|(image, recording)| {
+        // Its line is for who waits for the mount.
+        ferofs_fuse::check_memory(options.threads);
         if let Some(log) = log {
             rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;
         }
@@ -218,14 +238,12 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
                 replace_streams(&null)?;
                 keeper.report()?;
             }
-            (Some(Start::Again), _) => {
-                mounted.ask_again().map_err(|e| Failure::about(&args.dir, e))?
-            }
+            (Some(Start::Again), _) => mounted.ask_again().concerning(&args.dir)?,
             (None, Some(null)) => report_mounted(&null)?,
             (_, None) => {}
         }
         let more_stats = start_beside.map(|start| start(&image));
-        mounted.serve(image, more_stats).map_err(|e| Failure::about(&args.dir, e))?;
+        mounted.serve(image, more_stats).concerning(&args.dir)?;
         Ok(recording)
     });
     // Ends the thread, which returns the pipe. A panic of the thread closes it.
@@ -244,13 +262,25 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     Ok(if is_stored { 0 } else { FAILURE })
 }
 
+/// Replaces the file, so that neither a symbolic link nor the access rights of an old file count:
+/// others could make a program signal another process.
+fn write_pid_file(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut new = File::options().write(true).create_new(true).mode(OUTPUT_MODE).open(file)?;
+    writeln!(new, "{}", std::process::id())
+}
+
 /// At the first signal, makes the unmount helper detach the mount; the daemon ends when nobody uses
-/// the mount any more. The second signal ends the daemon at once. Returns the pipe to the helper when `signals` is closed.
+/// the mount any more. The second signal ends the daemon at once, and so does the first if the
+/// helper cannot unmount (`is_asked`). Returns the pipe to the helper when `signals` is closed.
 fn stop_on_signals(
     mut signals: Signals,
     mut helper_input: Option<ChildStdin>,
+    mut is_asked: bool,
 ) -> Option<ChildStdin> {
-    let mut is_asked = false;
     for signal in signals.forever() {
         match &mut helper_input {
             Some(input) if !is_asked => unmount_helper::request_unmount(input),
@@ -261,15 +291,16 @@ fn stop_on_signals(
     helper_input
 }
 
-/// Moves the daemon to its own session and to the root directory, so that it keeps no terminal and no directory in use.
-/// Returns the open /dev/null, which replaces the standard streams later.
+/// Moves the daemon to its own session and to the root directory, so that it keeps no terminal and
+/// no directory in use. Returns the open /dev/null, which replaces the standard streams later.
 fn detach_from_terminal() -> io::Result<std::fs::File> {
     rustix::process::setsid()?;
     std::env::set_current_dir("/")?;
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
-/// Tells the waiting command that the image is mounted, and replaces the standard streams by `null`.
+/// Tells the waiting command that the image is mounted, and replaces the standard streams by
+/// `null`.
 fn report_mounted(null: &std::fs::File) -> Result<(), Failure> {
     let mut out = io::stdout();
     out.write_all(READY)?;
@@ -286,8 +317,9 @@ fn replace_streams(null: &std::fs::File) -> Result<(), Failure> {
 /// The socket of syslog or journald.
 const SYSLOG: &str = "/dev/log";
 
-/// Opens the destination of messages, by which the daemon replaces its standard error: `file`. Without it, a daemon in the background gets syslog, or /dev/null if there is no syslog, and a daemon in
-/// the foreground keeps its standard error (`None`).
+/// Opens the destination of messages, by which the daemon replaces its standard error: `file`.
+/// Without it, a daemon in the background gets syslog, or /dev/null if there is no syslog, and a
+/// daemon in the foreground keeps its standard error (`None`).
 ///
 /// Must be called before the sandbox starts: the sandbox forbids opening files.
 pub(crate) fn open_log(file: Option<&Path>, background: bool) -> Result<Option<OwnedFd>, Failure> {

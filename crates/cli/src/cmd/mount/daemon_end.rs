@@ -1,8 +1,9 @@
-//! Lets `ferofs umount` wait until the processes of a FUSE mount have ended: then its access profile is written, its pid file removed, and the image
-//! closed.
+//! Lets `ferofs umount` wait until the processes of a FUSE mount have ended: then its access
+//! profile is written, its pid file removed, and the image closed.
 //!
-//! /proc shows the unmount helper of a mount by its arguments, and the daemon (or its keeper) as the helper's parent. Where /proc does not show
-//! them, for example in another PID namespace, nobody waits.
+//! /proc shows the unmount helper of a mount by its arguments, and the daemon (or its keeper) as
+//! the helper's parent. Where /proc does not show them, for example in another PID namespace,
+//! nobody waits.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -60,7 +61,13 @@ impl DaemonEnd {
         found
     }
 
-    /// Waits after the unmount, for a limited time. Does not wait while the file system has another mount.
+    /// Whether an unmount helper of ferofs waits for the end of a mount on the directory.
+    pub(super) const fn has_helper(&self) -> bool {
+        !self.pairs.is_empty()
+    }
+
+    /// Waits after the unmount, for a limited time. Does not wait while the file system has another
+    /// mount.
     pub(super) fn wait(self) -> Result<(), Failure> {
         let limit = END_TIME + if self.profile.is_some() { NAMES_TIME } else { Duration::ZERO };
         let (start, mut pause) = (Instant::now(), Duration::from_millis(1));
@@ -96,7 +103,8 @@ impl Process {
             .is_ok_and(|arguments| arguments == self.arguments)
     }
 
-    /// The parent, if it runs the same program: the process that adopts the helper of a killed daemon does not end.
+    /// The parent, if it runs the same program: the process that adopts the helper of a killed
+    /// daemon does not end.
     fn parent(&self) -> Option<Self> {
         let stat = std::fs::read_to_string(self.folder.join("stat")).ok()?;
         // The name of the program may have spaces and parentheses. Its state and the parent follow.

@@ -1,4 +1,5 @@
-//! The dm-verity device of a sealed image, which lets Linux verify each block that it reads. veritysetup of cryptsetup makes it.
+//! The dm-verity device of a sealed image, which lets Linux verify each block that it reads.
+//! veritysetup of cryptsetup makes it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,10 @@ use ferofs::read::FileSource;
 use ferofs::verity::appended_position;
 
 use crate::args::seal::SealArgs;
-use crate::exit::{About, Failure};
+use crate::exit::{About, Concerning, Failure};
 
-/// A device below `/dev/mapper`. Dropping it removes the device when nothing uses it any more: at once, or when the image is unmounted.
+/// A device below `/dev/mapper`. Dropping it removes the device when nothing uses it any more: at
+/// once, or when the image is unmounted.
 #[derive(Debug)]
 pub(crate) struct VerityDevice {
     name: String,
@@ -20,7 +22,8 @@ impl VerityDevice {
     /// Makes the device of `image` with the seal that the options name; `None` without a seal.
     ///
     /// # Errors
-    /// There is no veritysetup, or the system has no dm-verity, or the image does not have this seal.
+    /// There is no veritysetup, or the system has no dm-verity, or the image does not have this
+    /// seal.
     pub(crate) fn open(
         image: &Path,
         offset: u64,
@@ -34,7 +37,7 @@ impl VerityDevice {
             (_, Some(position)) => position,
             (Some(_), None) => 0,
             (None, None) => {
-                let file = FileSource::open(image, 0).map_err(Failure::without_subject)?;
+                let file = FileSource::open(image, 0).without_subject()?;
                 appended_position(&file).about(image)?
             }
         };
@@ -45,7 +48,7 @@ impl VerityDevice {
         // A path can start with `-`.
         open.arg("open").arg(format!("--hash-offset={position}")).arg("--");
         open.arg(image).arg(&name).arg(hash_file).arg(root.to_string());
-        run(&mut open).map_err(|error| Failure::about(image, error))?;
+        run(&mut open).concerning(image)?;
         Ok(Some(Self { name }))
     }
 

@@ -1,6 +1,8 @@
-//! Mounts with the kernel's EROFS driver (FUSE: [`fuse`]), through fsopen(2), fsmount(2) and move_mount(2) (Linux 5.2).
+//! Mounts with the kernel's EROFS driver (FUSE: [`fuse`]), through fsopen(2), fsmount(2) and
+//! move_mount(2) (Linux 5.2).
 //!
-//! Never starts mount(8): mount(8) starts `/sbin/mount.erofs` for EROFS, which may be this program, without end.
+//! Never starts mount(8): mount(8) starts `/sbin/mount.erofs` for EROFS, which may be this program,
+//! without end.
 
 pub(crate) mod flags;
 pub(crate) mod fuse;
@@ -67,8 +69,8 @@ impl From<Errno> for Error {
 }
 
 impl Error {
-    /// Whether a block device may work although EROFS refused the file: Linux before 6.12 does not read files, and later
-    /// versions cannot read files of all file systems.
+    /// Whether a block device may work although EROFS refused the file: Linux before 6.12 does not
+    /// read files, and later versions cannot read files of all file systems.
     fn may_need_block_device(&self) -> bool {
         matches!(self, Self::Linux { errno: Errno::NOTBLK | Errno::INVAL | Errno::OPNOTSUPP, .. })
     }
@@ -123,7 +125,8 @@ fn attach(
     Ok((image, devices.collect::<io::Result<_>>()?))
 }
 
-/// Changes the flags of the mount on `dir`, and gives `options` to its file system, which then has no others. Without any, it keeps those it has.
+/// Changes the flags of the mount on `dir`, and gives `options` to its file system, which then has
+/// no others. Without any, it keeps those it has.
 ///
 /// # Errors
 /// The reason of the kernel.
@@ -203,8 +206,8 @@ fn mount_sources<'a>(
     Ok(())
 }
 
-/// Adds the last error message in `context` to `errno`. Each read(2) returns one message, for example
-/// "e erofs: Unknown parameter 'x'".
+/// Adds the last error message in `context` to `errno`. Each read(2) returns one message, for
+/// example "e erofs: Unknown parameter 'x'".
 fn explained(context: &OwnedFd, errno: Errno) -> Error {
     let mut buffer = [0; MESSAGE];
     let mut message = None;

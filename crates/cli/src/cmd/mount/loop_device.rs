@@ -1,6 +1,6 @@
 //! Loop devices: Linux shows a file, or a part of one, as a block device (loop(4), linux/loop.h).
 //!
-//! One of two modules of the command with unsafe code: the two ioctl(2) calls have no safe wrapper.
+//! Unsafe code: the two ioctl(2) calls have no safe wrapper.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -9,7 +9,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// ioctl(2) request on `/dev/loop-control`: returns the number of a free device, and creates a device if all are in use.
+/// ioctl(2) request on `/dev/loop-control`: returns the number of a free device, and creates a
+/// device if all are in use.
 const LOOP_CTL_GET_FREE: u32 = 0x4c82;
 /// ioctl(2) request on a loop device: attaches a file, with all settings at once (Linux 5.8).
 const LOOP_CONFIGURE: u32 = 0x4c0a;
@@ -17,16 +18,17 @@ const LOOP_CONFIGURE: u32 = 0x4c0a;
 const READ_ONLY: u32 = 1;
 /// The device is detached when its last user closes it: when the file system is unmounted.
 const AUTOCLEAR: u32 = 4;
-/// Reads bypass the page cache of the file, so that data is not cached twice. Linux ignores the flag for files that do not
-/// support it.
+/// Reads bypass the page cache of the file, so that data is not cached twice. Linux ignores the
+/// flag for files that do not support it.
 const DIRECT_IO: u32 = 16;
 
-/// Bytes of a sector of the device. EROFS has blocks of 512 bytes and more, and Linux refuses blocks smaller than a
-/// sector.
+/// Bytes of a sector of the device. EROFS has blocks of 512 bytes and more, and Linux refuses
+/// blocks smaller than a sector.
 const SECTOR: u32 = 512;
 
-/// How many free devices are tried: another process can take the device between the two calls. Beyond this, the
-/// system attaches devices faster than this process, and the mount fails with EBUSY.
+/// How many free devices are tried: another process can take the device between the two calls.
+/// Beyond this, the system attaches devices faster than this process, and the mount fails with
+/// EBUSY.
 const ATTEMPTS: usize = 64;
 
 /// `struct loop_config`, with its `struct loop_info64` in place.
@@ -53,7 +55,8 @@ struct LoopConfig {
 // As in linux/loop.h: 8 + 232 + 64 bytes.
 const _: () = assert!(size_of::<LoopConfig>() == 304);
 
-/// A loop device that this process attached. Linux detaches it when this value and all mounts of it are gone.
+/// A loop device that this process attached. Linux detaches it when this value and all mounts of it
+/// are gone.
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
     path: PathBuf,
@@ -62,7 +65,8 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches `file` from `offset` on, at most `size_limit` bytes of it, to a free device, read-only.
+    /// Attaches `file` from `offset` on, at most `size_limit` bytes of it, to a free device,
+    /// read-only.
     ///
     /// # Errors
     /// The reason of the kernel, with the path of the file or device.
@@ -124,8 +128,9 @@ fn free_device(control: &File) -> io::Result<i32> {
 }
 
 fn configure(device: &File, config: &LoopConfig) -> io::Result<()> {
-    // SAFETY: the descriptor is open; LOOP_CONFIGURE reads one `struct loop_config` from the pointer, whose layout
-    // `LoopConfig` has, and writes nothing there (drivers/block/loop.c, lo_ioctl).
+    // SAFETY: the descriptor is open; LOOP_CONFIGURE reads one `struct loop_config` from the
+    // pointer, whose layout `LoopConfig` has, and writes nothing there (drivers/block/loop.c,
+    // lo_ioctl).
     let result =
         unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, std::ptr::from_ref(config)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -1,4 +1,5 @@
-//! Options of `ferofs mount` about the memory of the FUSE daemon, and the access profiles that the daemon records, pins or prefetches.
+//! Options of `ferofs mount` about the memory of the FUSE daemon, and the access profiles that the
+//! daemon records, pins or prefetches.
 
 use std::fs::File;
 use std::io::{BufReader, Seek};
@@ -17,7 +18,7 @@ use crate::args::byte_size;
 use crate::args::image::OpenFiles;
 use crate::args::overwrite::open_without_waiting;
 use crate::cmd::mount::unmount_helper;
-use crate::exit::{About, Failure};
+use crate::exit::{About, Concerning, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct MemoryArgs {
@@ -25,15 +26,18 @@ pub(crate) struct MemoryArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pool: Option<usize>,
 
-    /// Limit on the memory that the FUSE daemon uses for the open image, its page pool and its caches [default: no limit]
+    /// Limit on the memory that the FUSE daemon uses for the open image, its page pool and its
+    /// caches [default: no limit]
     ///
-    /// Caches shrink to fit. Requests exceed it while they are served, each by the cluster that it decodes. The daemon itself takes some MiB more.
+    /// Caches shrink to fit. Requests exceed it while they are served, each by the cluster that it
+    /// decodes. The daemon itself takes some MiB more.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     memory_limit: Option<usize>,
 
     /// Write to FILE at the end what was read, for --prefetch, --pin and `ferofs push`
     ///
-    /// An access profile counts the reads of each file. It is written when the image is unmounted. Implies --fuse.
+    /// An access profile counts the reads of each file. It is written when the image is unmounted.
+    /// Implies --fuse.
     #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
     record_profile: Option<PathBuf>,
 
@@ -54,27 +58,26 @@ pub(crate) struct MemoryArgs {
 
 /// Reads an access profile.
 pub(crate) fn read_profile(path: &Path) -> Result<Profile, Failure> {
-    let file = File::open(path).map_err(|e| Failure::about(path, e))?;
-    Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))
+    let file = File::open(path).concerning(path)?;
+    Profile::read(BufReader::new(file)).concerning(path)
 }
 
 /// An access profile that the daemon records; the unmount helper writes it at the end.
 pub(crate) struct ProfileRecording {
     path: PathBuf,
     recording: Recording,
-    /// A second view of the image, to find the names of files at the end: the FUSE session owns the first one, and the
-    /// sandbox forbids opening files later.
+    /// A second view of the image, to find the names of files at the end: the FUSE session owns the
+    /// first one, and the sandbox forbids opening files later.
     image: Image,
     /// Ends the search for names.
     cancel: Arc<AtomicBool>,
 }
 
-/// How long the daemon looks for the names of files: their directories may have to be fetched from a server that does not answer. Files
-/// that were not found are left out.
+/// How long the daemon looks for the names of files: their directories may have to be fetched from
+/// a server that does not answer. Files that were not found are left out.
 pub(super) const NAMES_TIME: Duration = Duration::from_secs(60);
 
 impl MemoryArgs {
-    /// The profile to write.
     pub(crate) fn record_profile(&self) -> Option<&Path> {
         self.record_profile.as_deref()
     }
@@ -94,7 +97,6 @@ impl MemoryArgs {
         [(self.pool.is_some(), "--pool"), (self.memory_limit.is_some(), "--memory-limit")]
     }
 
-    /// Sets the options of the engine.
     pub(crate) fn apply(&self, options: &mut EngineOptions) {
         options.pool = self.pool.unwrap_or(options.pool);
         options.memory_limit = self.memory_limit;
@@ -102,14 +104,14 @@ impl MemoryArgs {
         options.low_memory = LowMemory::Auto;
     }
 
-    /// Opens the files of the options; `open_image` opens those of the image once more. Must be called before the sandbox starts: the sandbox
-    /// forbids opening files.
+    /// Opens the files of the options; `open_image` opens those of the image once more. Must be
+    /// called before the sandbox starts: the sandbox forbids opening files.
     pub(crate) fn open_files(
         &self,
         open_image: impl FnOnce() -> Result<OpenFiles, Failure>,
     ) -> Result<MemoryFiles, Failure> {
         let pin = self.pin.as_ref().map(|path| {
-            let file = File::open(path).map_err(|e| Failure::about(path, e))?;
+            let file = File::open(path).concerning(path)?;
             Ok::<_, Failure>((path.clone(), file, self.pin_memory.unwrap_or(0)))
         });
         let record = self.record_profile.as_ref().map(|path| {
@@ -134,8 +136,8 @@ impl MemoryFiles {
         let Some((path, file, bytes)) = &self.pin else { return Ok(None) };
         // Another daemon of this mount may have read it before.
         let mut file = file;
-        file.rewind().map_err(|e| Failure::about(path, e))?;
-        let profile = Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))?;
+        file.rewind().concerning(path)?;
+        let profile = Profile::read(BufReader::new(file)).concerning(path)?;
         image.pin(&profile, *bytes).about(path).map(Some)
     }
 
@@ -161,16 +163,16 @@ impl ProfileRecording {
             cancel.store(true, Ordering::Relaxed);
         });
         let profile = self.recording.profile(&self.image).about(&self.path)?;
-        unmount_helper::send_profile(&profile, helper_input)
-            .map_err(|e| Failure::about(&self.path, e))
+        unmount_helper::send_profile(&profile, helper_input).concerning(&self.path)
     }
 }
 
-/// Fails if --record-profile cannot write this file, or would replace something else. An old profile stays until the new one replaces it.
+/// Fails if --record-profile cannot write this file, or would replace something else. An old
+/// profile stays until the new one replaces it.
 fn check_profile(path: &Path) -> Result<(), Failure> {
     if path.exists() {
         let file = open_without_waiting(File::options().write(true), path)?;
-        let found = file.metadata().map_err(|e| Failure::about(path, e))?;
+        let found = file.metadata().concerning(path)?;
         if found.file_type().is_char_device() {
             return Ok(());
         }
@@ -185,7 +187,7 @@ fn check_profile(path: &Path) -> Result<(), Failure> {
             })?;
         }
     }
-    NewFile::create(path).map(drop).map_err(Failure::without_subject)
+    NewFile::create(path).map(drop).without_subject()
 }
 
 fn bytes(text: &str) -> Result<usize, String> {

@@ -2,11 +2,12 @@
 //!
 //! stat(2) would send a request to the FUSE daemon of the mount, which may not answer any more.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use ferofs::host::mount_path;
 
 const TABLE: &str = "/proc/self/mountinfo";
 
@@ -31,17 +32,20 @@ pub(crate) struct MountEntry {
 pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
     match std::fs::read(TABLE) {
         Ok(table) => Ok(find(&table, dir)),
-        Err(error) => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(io::Error::new(error.kind(), format!("{TABLE}: {error}; is /proc mounted?")))
         }
+        Err(error) => Err(error),
     }
 }
 
-/// The mounts of a FUSE file system. Linux gives its device number to another one as soon as it is unmounted.
+/// The mounts of a FUSE file system. Linux gives its device number to another one as soon as it is
+/// unmounted.
 pub(crate) struct FuseMounts {
     /// Lines of the table.
     lines: Vec<Vec<u8>>,
-    /// The folder of the connection in fusectl, which is there while a mount in any namespace is, and its inode number.
+    /// The folder of the connection in fusectl, which is there while a mount in any namespace is,
+    /// and its inode number.
     connection: Option<(PathBuf, u64)>,
 }
 
@@ -59,7 +63,6 @@ impl FuseMounts {
         Self { lines, connection }
     }
 
-    /// Whether one of them is left.
     pub(crate) fn are_left(&self) -> bool {
         let is_connected = |(folder, number): &(PathBuf, u64)| {
             std::fs::metadata(folder).is_ok_and(|metadata| metadata.ino() == *number)
@@ -78,7 +81,7 @@ pub(crate) fn mount_below(dir: &Path) -> Option<PathBuf> {
     let points = table
         .split(|byte| *byte == b'\n')
         .filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-    points.map(unescaped).find(|point| point.starts_with(dir) && point != dir)
+    points.map(mount_path).find(|point| point.starts_with(dir) && point != dir)
 }
 
 /// The last line of `table` whose mount point is `dir`.
@@ -96,7 +99,7 @@ fn find(table: &[u8], dir: &Path) -> Option<MountEntry> {
             // Before the mark are any number of optional fields.
             let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
             let (kind, source) =
-                (text(fields.next()), unescaped(fields.next().unwrap_or_default()));
+                (text(fields.next()), mount_path(fields.next().unwrap_or_default()));
             let options = text(fields.next());
             found =
                 id.map(|id| MountEntry { id: id.to_vec(), device, kind, source, flags, options });
@@ -115,25 +118,6 @@ fn escaped(path: &Path) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// The path of which the table has this form.
-fn unescaped(mut text: &[u8]) -> PathBuf {
-    let mut bytes = Vec::new();
-    while let Some((first, rest)) = text.split_first() {
-        let digits = rest.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if *first == b'\\' => {
-                bytes.push(byte);
-                text = rest.get(3..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(*first);
-                text = rest;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(bytes))
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
-//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse. A new option is a field of [`SortedOptions`], an arm in [`sort`],
-//! and its merge in `Args::sort_options`; if only FUSE has it, also a line in `only_for_fuse`.
+//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse. A new option is a field
+//! of [`SortedOptions`], an arm in [`sort`], and its merge in `Args::sort_options`; if only FUSE
+//! has it, also a line in `only_for_fuse`.
+
+#[cfg(test)]
+mod tests;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,7 +17,7 @@ use crate::args::seal::read_root;
 use crate::exit::Failure;
 
 /// Options without effect here: only mount(8) uses them, or the mount always has the property.
-const IGNORED: [&str; 10] = [
+const IGNORED: [&str; 17] = [
     "auto",
     "noauto",
     "nouser",
@@ -26,6 +30,14 @@ const IGNORED: [&str; 10] = [
     "auto_unmount",
     // The daemon knows when it can have a descriptor of the device for each thread.
     "clone_fd",
+    // The kernel keeps names, attributes and pages for ever, and inodes have the image's numbers.
+    "entry_timeout",
+    "attr_timeout",
+    "negative_timeout",
+    "kernel_cache",
+    "auto_cache",
+    "remember",
+    "use_ino",
 ];
 
 /// The options, sorted by the program that handles them.
@@ -62,7 +74,8 @@ pub(crate) struct SortedOptions {
 }
 
 impl SortedOptions {
-    /// Fails for an option that FUSE does not have. `reason` says why the kernel does not mount the image.
+    /// Fails for an option that FUSE does not have. `reason` says why the kernel does not mount the
+    /// image.
     pub(crate) fn check_fuse(&self, image: &Path, reason: Option<&str>) -> Result<(), Failure> {
         if self.size_limit.is_none() {
             return Ok(());
@@ -89,7 +102,8 @@ impl SortedOptions {
     }
 }
 
-/// Sorts `options`; each is a list separated by commas. `offset=`, `device=`, `roothash=`, and `verity.` change `image`.
+/// Sorts `options`; each is a list separated by commas. `offset=`, `device=`, `roothash=`, and
+/// `verity.` change `image`.
 ///
 /// # Errors
 /// An option whose value is not what it should be, for example a number of bytes or a root hash.
@@ -144,7 +158,8 @@ pub(crate) fn sort(
             ("low_memory", None) => sorted.low_memory = true,
             ("log_file", Some(value)) => sorted.log_file = Some(value.into()),
             ("pid_file", Some(value)) => sorted.pid_file = Some(value.into()),
-            // As mount(8): an image that a user may mount can contain harmful setuid files and devices.
+            // As mount(8): an image that a user may mount can contain harmful setuid files and
+            // devices.
             ("user" | "users", _) => restrict(&mut sorted, &["nosuid", "nodev", "noexec"]),
             ("owner" | "group", None) => restrict(&mut sorted, &["nosuid", "nodev"]),
             ("", None) | ("comment" | "uhelper" | "helper", Some(_)) => {}
@@ -184,8 +199,8 @@ fn root(value: &str, option: &str) -> Result<Digest, InvalidOption> {
         .map_err(|error: ParseDigestError| InvalidOption(option.to_owned(), error.to_string()))
 }
 
-/// Splits a list at its commas, except between quotation marks: SELinux labels contain commas, for example
-/// `context="system_u:object_r:tmp_t:s0:c1,c2"`.
+/// Splits a list at its commas, except between quotation marks: SELinux labels contain commas, for
+/// example `context="system_u:object_r:tmp_t:s0:c1,c2"`.
 pub(crate) fn split(list: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     list.split(move |c| {
@@ -210,128 +225,3 @@ impl std::fmt::Display for InvalidOption {
 }
 
 impl std::error::Error for InvalidOption {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sorted(text: &str) -> (Result<SortedOptions, InvalidOption>, ImageArgs) {
-        let mut image = ImageArgs::of("i");
-        (sort(&[text.to_owned()], &mut image), image)
-    }
-
-    #[test]
-    fn options_are_sorted_by_the_program_that_handles_them() {
-        let (options, image) = sorted(
-            "defaults,ro,,offset=512,device=a,x-systemd.automount,nodev,device=b,allow_other,pid_file=p,nofail,_netdev",
-        );
-        assert_eq!((image.offset, image.devices), (512, vec!["a".into(), "b".into()]));
-        let passed = vec!["nodev".to_owned()];
-        assert_eq!(
-            options,
-            Ok(SortedOptions {
-                access: Access::All,
-                pid_file: Some("p".into()),
-                passed,
-                ..SortedOptions::default()
-            })
-        );
-    }
-
-    #[test]
-    fn a_loop_device_can_show_a_part_of_a_file() {
-        let (options, image) = sorted("loop=/dev/loop7,offset=1MiB,sizelimit=2KB");
-        assert_eq!(image.offset, 1 << 20);
-        assert_eq!(
-            options,
-            Ok(SortedOptions {
-                force_loop: true,
-                size_limit: Some(2000),
-                ..SortedOptions::default()
-            })
-        );
-        assert_eq!(sorted("sizelimit=0").0, Ok(SortedOptions::default()));
-    }
-
-    #[test]
-    fn the_options_of_libfuse_are_understood() {
-        let list = "fsname=\"a,b\",subtype=my-fs,allow_root,clone_fd,max_threads=3,max_idle_threads=2,debug";
-        let wanted = SortedOptions {
-            fsname: Some("a,b".into()),
-            subtype: Some("my-fs".into()),
-            access: Access::OwnerAndRoot,
-            max_threads: NonZeroUsize::new(3),
-            debug: true,
-            ..SortedOptions::default()
-        };
-        assert_eq!(sorted(list).0, Ok(wanted));
-        for wrong in
-            ["max_threads=0", "max_idle_threads=-1", "subtype=", "subtype=a/b", "subtype=a b"]
-        {
-            let error = sorted(wrong).0.unwrap_err().to_string();
-            assert!(error.starts_with(&format!("-o {wrong}: ")), "{error}");
-        }
-    }
-
-    #[test]
-    fn mounts_by_users_are_restricted_unless_a_later_option_allows_more() {
-        let passed = ["nosuid", "nodev", "noexec", "exec"].map(str::to_owned).to_vec();
-        assert_eq!(
-            sorted("user=joe,exec").0,
-            Ok(SortedOptions { passed, ..SortedOptions::default() })
-        );
-    }
-
-    #[test]
-    fn a_comma_in_quotation_marks_does_not_separate_options() {
-        let passed = ["context=\"s0:c1,c2\"", "noexec"].map(str::to_owned).to_vec();
-        assert_eq!(
-            sorted("context=\"s0:c1,c2\",noexec").0,
-            Ok(SortedOptions { passed, ..SortedOptions::default() })
-        );
-    }
-
-    #[test]
-    fn the_error_shows_the_wrong_offset() {
-        for text in ["offset=1k2", "offset=", "offset=-1", "offset=99999999999999T", "offset=K"] {
-            assert_eq!(
-                sorted(text).0,
-                Err(InvalidOption(text.into(), "not a number of bytes".into()))
-            );
-        }
-    }
-
-    #[test]
-    fn the_options_of_mount_name_the_seal() {
-        let root = "ab".repeat(32);
-        let (options, image) =
-            sorted(&format!("verity.roothash={root},verity.hashdevice=/tree,verity.hashoffset=4K"));
-        assert_eq!(options, Ok(SortedOptions::default()));
-        assert_eq!(image.seal.root, root.parse().ok());
-        assert_eq!(
-            (image.seal.hash_file, image.seal.hash_offset),
-            (Some("/tree".into()), Some(4096))
-        );
-        assert!(
-            sorted("verity.hashdevice=/tree")
-                .0
-                .unwrap_err()
-                .to_string()
-                .contains("needs a root hash")
-        );
-        assert!(sorted("verity.roothashsig=x").0.unwrap_err().to_string().contains("options are"));
-        assert!(sorted("verity.roothash=ab").0.unwrap_err().to_string().contains("64 or 128"));
-        assert!(
-            sorted("verity.roothashfile=/nonexistent/x")
-                .0
-                .unwrap_err()
-                .to_string()
-                .contains("No such")
-        );
-    }
-
-    #[test]
-    fn an_empty_list_has_no_options() {
-        assert_eq!(sorted("").0, Ok(SortedOptions::default()));
-    }
-}

@@ -1,4 +1,5 @@
-//! `-o remount`: changes the flags of a mount, and options of the kernel's driver. Everything else stays as it was when the image was mounted.
+//! `-o remount`: changes the flags of a mount, and options of the kernel's driver. Everything else
+//! stays as it was when the image was mounted.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +12,14 @@ use crate::cmd::mount::kernel::flags::Flags;
 use crate::cmd::mount::mount_table::{MountEntry, mount_at};
 use crate::cmd::mount::options::SortedOptions;
 use crate::cmd::mount::umount::{OWN_TYPES, absolute};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Concerning, Failure, Outcome};
 use crate::print::output::message;
 
 /// Changes the mount on the directory of `args`. Flags that no option names stay.
 pub(crate) fn remount(args: &Args, options: &SortedOptions) -> Outcome {
     let about = |reason: String| Failure::about(&args.dir, reason);
-    let dir = absolute(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
-    let mount = mount_at(&dir).map_err(|e| Failure::about(&args.dir, e))?;
+    let dir = absolute(&args.dir).concerning(&args.dir)?;
+    let mount = mount_at(&dir).concerning(&args.dir)?;
     let mount = mount.ok_or_else(|| about("not a mount point".into()))?;
     let own = options.subtype.as_ref().map(|name| format!("fuse.{name}"));
     if !OWN_TYPES.contains(&mount.kind.as_str()) && own.as_ref() != Some(&mount.kind) {
@@ -55,7 +56,7 @@ pub(crate) fn remount(args: &Args, options: &SortedOptions) -> Outcome {
     }
     let options =
         if is_fuse || others.is_empty() { Vec::new() } else { [mount.kept(), others].concat() };
-    kernel::remount(&dir, flags, &options).map_err(|e| Failure::about(&args.dir, e))?;
+    kernel::remount(&dir, flags, &options).concerning(&args.dir)?;
     Ok(0)
 }
 
@@ -65,7 +66,8 @@ impl MountEntry {
         self.options.split(',').any(|own| own == option)
     }
 
-    /// The options of EROFS in the mount table, which the driver would reset if a remount did not name them.
+    /// The options of EROFS in the mount table, which the driver would reset if a remount did not
+    /// name them.
     fn kept(&self) -> Vec<&str> {
         const NAMES: [&str; 7] =
             ["acl", "cache_strategy", "dax", "directio", "noacl", "nouser_xattr", "user_xattr"];
@@ -103,8 +105,9 @@ fn fixed(args: &Args, options: &SortedOptions, mount: &MountEntry) -> Vec<String
     given.map(str::to_owned).collect()
 }
 
-/// Whether the source of a mount is certainly another image than `image`, the argument. The directory of the mount may be given instead of the
-/// image. A device, and a name of `-o fsname`, tell nothing.
+/// Whether the source of a mount is certainly another image than `image`, the argument. The
+/// directory of the mount may be given instead of the image. A device, and a name of `-o fsname`,
+/// tell nothing.
 fn is_another(image: &Path, dir: &Path, source: &Path) -> bool {
     if image == source || image == dir {
         return false;

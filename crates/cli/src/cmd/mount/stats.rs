@@ -1,4 +1,5 @@
-//! `ferofs stats`: shows the counters of a FUSE mount. The daemon provides them as an extended attribute of the root.
+//! `ferofs stats`: shows the counters of a FUSE mount. The daemon provides them as an extended
+//! attribute of the root.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,12 @@
-//! `ferofs umount`: unmounts what ferofs has mounted, and EROFS. It leaves other file systems alone: a mistyped directory must not cost
-//! the data of a tmpfs.
+//! `ferofs umount`: unmounts what ferofs has mounted, and EROFS. It leaves other file systems
+//! alone: a mistyped directory must not cost the data of a tmpfs.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ferofs::build::host::follow_links;
 use ferofs::escape::Escaped;
+use ferofs::host::follow_links;
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -14,7 +15,7 @@ use crate::cmd::mount::daemon_end::DaemonEnd;
 use crate::cmd::mount::mount_table::{MountEntry, mount_at};
 use crate::cmd::mount::unmount_helper;
 use crate::cmd::mount::users::users;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Concerning, Failure, Outcome};
 
 /// Types of mounts that ferofs unmounts and changes.
 pub(super) const OWN_TYPES: [&str; 3] = ["erofs", "fuse.ferofs", "fuse.erofsfuse"];
@@ -32,13 +33,14 @@ pub(crate) struct UmountArgs {
 
     /// Unmount now, even if programs use files of it
     ///
-    /// They can go on until they close the files. Nobody else finds the mount any more. The daemon ends later.
+    /// They can go on until they close the files. Nobody else finds the mount any more. The daemon
+    /// ends later.
     #[arg(short, long)]
     pub(crate) lazy: bool,
 }
 
 pub(crate) fn umount(args: &UmountArgs) -> Outcome {
-    let dir = absolute(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    let dir = absolute(&args.dir).concerning(&args.dir)?;
     // This process must not keep the mount busy.
     let _ = std::env::set_current_dir("/");
     let outcome = match args.lazy {
@@ -63,8 +65,9 @@ fn unmount_and_wait(dir: &Path, shown: &Path) -> Outcome {
 }
 
 fn unmount_own(dir: &Path, shown: &Path) -> Outcome {
-    // No call unmounts a certain mount only. But with MNT_EXPIRE a call marks a mount that nobody uses, and the next one unmounts what has the
-    // mark. So a mount that another process makes on `dir` after the look at its type stays.
+    // No call unmounts a certain mount only. But with MNT_EXPIRE a call marks a mount that nobody
+    // uses, and the next one unmounts what has the mark. So a mount that another process makes on
+    // `dir` after the look at its type stays.
     for _ in 0..ATTEMPTS {
         check_type(dir, shown)?;
         match unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::EXPIRE) {
@@ -79,9 +82,10 @@ fn unmount_own(dir: &Path, shown: &Path) -> Outcome {
 
 /// The mount on `dir`, if ferofs may unmount it.
 fn check_type(dir: &Path, shown: &Path) -> Result<MountEntry, Failure> {
-    let mount = mount_at(dir).map_err(|e| Failure::about(shown, e))?;
+    let mount = mount_at(dir).concerning(shown)?;
     let mount = mount.ok_or_else(|| Failure::about(shown, "not a mount point"))?;
-    if OWN_TYPES.contains(&mount.kind.as_str()) {
+    // With -o subtype, its unmount helper tells.
+    if OWN_TYPES.contains(&mount.kind.as_str()) || DaemonEnd::of(dir, &mount).has_helper() {
         return Ok(mount);
     }
     let kind = Escaped(mount.kind.as_bytes());
@@ -118,9 +122,18 @@ fn busy(dir: &Path, users: &str) -> Failure {
     Failure::about(dir, format!("is busy: {users}; {hint}"))
 }
 
-/// The path of a directory without symbolic links. The directory itself may be a mount that cannot be asked for anything.
+/// Whether the path is a directory. Does not start an automount on it: if this process is to mount
+/// for the automounter, both would wait for each other. std gives statx(2) no `AT_NO_AUTOMOUNT`.
+pub(super) fn is_directory(path: &Path) -> io::Result<bool> {
+    let found = statx(CWD, path.components().as_path(), AtFlags::NO_AUTOMOUNT, StatxFlags::TYPE)?;
+    Ok(FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory)
+}
+
+/// The path of a directory without symbolic links, and without a slash at its end, which would
+/// start an automount. The directory itself may be a mount that cannot be asked for anything.
 pub(super) fn absolute(dir: &Path) -> io::Result<PathBuf> {
-    // readlink(2) sends no request to a daemon, which may not answer any more. mount follows links, too.
+    // readlink(2) sends no request to a daemon, which may not answer any more. mount follows links,
+    // too.
     let dir = follow_links(dir);
     let parent =
         dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

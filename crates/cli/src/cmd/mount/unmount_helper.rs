@@ -1,10 +1,12 @@
 //! The unmount helper: a process that removes the mount when the FUSE daemon ends.
 //!
-//! The daemon drops all privileges, so it cannot unmount. The helper keeps them; it never reads the image. It waits for the
-//! end of its standard input, a pipe from the daemon: the kernel closes the pipe even if the daemon is killed. The helper
-//! starts before the mount, so that a daemon that is killed right after mounting leaves no mount either.
+//! The daemon drops all privileges, so it cannot unmount. The helper keeps them; it never reads the
+//! image. It waits for the end of its standard input, a pipe from the daemon: the kernel closes the
+//! pipe even if the daemon is killed. The helper starts before the mount, so that a daemon that is
+//! killed right after mounting leaves no mount either.
 //!
-//! It also stores the access profile that the daemon sends through the pipe: the daemon cannot give a file a name.
+//! It also stores the access profile that the daemon sends through the pipe: the daemon cannot give
+//! a file a name.
 
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, Read, Write};
@@ -18,7 +20,7 @@ use rustix::process::Pid;
 
 use crate::args::hidden;
 use crate::cmd::mount::mount_table::mount_at;
-use crate::exit::{FAILURE, Failure, Outcome};
+use crate::exit::{About, Concerning, FAILURE, Failure, Outcome};
 use crate::print::output::message;
 
 /// The name of the subcommand.
@@ -55,9 +57,10 @@ const PROFILE_MAX: usize = 64 << 20;
 const BUFFER: usize = 1 << 16;
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    // Ctrl-C in the terminal, and its end, must reach only the daemon. The daemon waits for the answer below.
+    // Ctrl-C in the terminal, and its end, must reach only the daemon. The daemon waits for the
+    // answer below.
     rustix::process::setsid().map_err(io::Error::from)?;
-    let mount_at = |dir| mount_at(dir).map_err(|e| Failure::about(dir, e));
+    let mount_at = |dir| mount_at(dir).concerning(dir);
     let before = mount_at(&args.dir)?;
     // It waits for this answer.
     let daemon = rustix::process::getppid();
@@ -93,7 +96,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     stored.map(|()| code)
 }
 
-/// Receives a profile until all processes of the mount have closed the pipe. Calls `unmount` at the first request.
+/// Receives a profile until all processes of the mount have closed the pipe. Calls `unmount` at the
+/// first request.
 fn receive(pipe: &mut impl Read, unmount: impl FnOnce()) -> io::Result<Vec<u8>> {
     let (mut profile, mut buffer, mut unmount) = (Vec::new(), vec![0; BUFFER], Some(unmount));
     loop {
@@ -114,20 +118,20 @@ fn receive(pipe: &mut impl Read, unmount: impl FnOnce()) -> io::Result<Vec<u8>> 
     }
 }
 
-/// Stores a profile. One that is incomplete, as that of a daemon that was killed, leaves the old file.
+/// Stores a profile. One that is incomplete, as that of a daemon that was killed, leaves the old
+/// file.
 fn store_profile(file: &Path, profile: &[u8]) -> Result<(), Failure> {
     if profile.len() >= PROFILE_MAX {
         return Err(Failure::about(file, "the access profile is longer than 64 MiB"));
     }
     let Some(lines) = profile.strip_suffix(PROFILE_END) else { return Ok(()) };
-    let mut new = NewFile::create(file).map_err(Failure::without_subject)?;
-    new.write_all(lines)
-        .and_then(|()| new.write_all(b"\n"))
-        .map_err(|e| Failure::about(file, e))?;
-    new.finish().map_err(Failure::without_subject)
+    let mut new = NewFile::create(file).without_subject()?;
+    new.write_all(lines).and_then(|()| new.write_all(b"\n")).concerning(file)?;
+    new.finish().without_subject()
 }
 
-/// The file of the option `--profile` if `words` are the arguments of an unmount helper for `dir`; `None` if they are not.
+/// The file of the option `--profile` if `words` are the arguments of an unmount helper for `dir`;
+/// `None` if they are not.
 pub(super) fn profile_of<'a>(words: &[&'a OsStr], dir: &Path) -> Option<Option<&'a Path>> {
     let [_, command, options @ .., separator, last] = words else { return None };
     if *command != COMMAND || *separator != "--" || Path::new(last) != dir {
@@ -137,7 +141,8 @@ pub(super) fn profile_of<'a>(words: &[&'a OsStr], dir: &Path) -> Option<Option<&
     Some(pairs.find_map(|pair| (pair[0] == "--profile").then(|| Path::new(pair[1]))))
 }
 
-/// Removes the file that names `daemon`. The next daemon may have replaced it, or somebody else have removed it.
+/// Removes the file that names `daemon`. The next daemon may have replaced it, or somebody else
+/// have removed it.
 fn remove_pid_file(file: &Path, daemon: Option<Pid>) {
     let named = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
     if daemon.is_some_and(|daemon| named == Some(daemon.as_raw_nonzero().get())) {
@@ -150,8 +155,9 @@ fn send_answer() -> io::Result<()> {
     io::stdout().flush()
 }
 
-/// Starts the unmount helper for `dir`, and waits until it has read which mount is on `dir` now. The helper unmounts when
-/// the standard input of the returned process is closed. Its messages go to `messages`.
+/// Starts the unmount helper for `dir`, and waits until it has read which mount is on `dir` now.
+/// The helper unmounts when the standard input of the returned process is closed. Its messages go
+/// to `messages`.
 pub(crate) fn start(
     dir: &Path,
     pid_file: Option<&Path>,
@@ -178,7 +184,8 @@ pub(crate) fn start(
     Ok(helper)
 }
 
-/// Tells the unmount helper that the image is mounted, and waits until it has read the number of the mount.
+/// Tells the unmount helper that the image is mounted, and waits until it has read the number of
+/// the mount.
 pub(crate) fn tell_mounted(helper: &mut Child) -> io::Result<()> {
     if let Some(stdin) = &mut helper.stdin {
         stdin.write_all(&[MOUNTED])?;
@@ -218,7 +225,9 @@ pub(super) fn detach(dir: &Path) -> Outcome {
 
 /// Unmounts without root: only fusermount3 can, because it made the mount.
 pub(super) fn fusermount(dir: &Path, options: &[&str]) -> Outcome {
-    let status = Command::new("fusermount3").args(options).arg(dir).status();
+    let run = |program| Command::new(program).args(options).arg(dir).status();
+    // libfuse 2 has the other name.
+    let status = run("fusermount3").or_else(|error| run("fusermount").map_err(|_| error));
     let status = status.map_err(|error| {
         let reason =
             format!("{error}; only root can unmount without it; install the package fuse3");

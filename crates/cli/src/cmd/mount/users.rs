@@ -1,6 +1,7 @@
 //! Finds what keeps a mount busy: processes that use its files, and mounts below it.
 //!
-//! It reads only what /proc shows of processes: stat(2) of their files would ask the daemon of the mount, which may not answer.
+//! It reads only what /proc shows of processes: stat(2) of their files would ask the daemon of the
+//! mount, which may not answer.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,8 @@ use crate::cmd::mount::mount_table::mount_below;
 /// Processes that a message names at most.
 const NAMED: usize = 5;
 
-/// What keeps the mount on `dir` busy, for a message; `None` if this user sees nothing that does. `dir` has no symbolic links.
+/// What keeps the mount on `dir` busy, for a message; `None` if this user sees nothing that does.
+/// `dir` has no symbolic links.
 pub(super) fn users(dir: &Path) -> Option<String> {
     if let Some(below) = mount_below(dir) {
         return Some(format!("something is mounted on {}", Escaped::path(&below)));
@@ -34,7 +36,8 @@ pub(super) fn users(dir: &Path) -> Option<String> {
     Some(format!("used by {}{more}", names.join(", ")))
 }
 
-/// Whether the process has its current or root directory, its program, an open file or a mapped file below `dir`. Others' files are not visible.
+/// Whether the process has its current or root directory, its program, an open file or a mapped
+/// file below `dir`. Others' files are not visible.
 fn uses(process: &Path, dir: &Path) -> bool {
     let is_below =
         |link: PathBuf| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir));

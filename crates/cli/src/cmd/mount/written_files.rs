@@ -1,4 +1,5 @@
-//! Refuses files of `ferofs mount` that would replace what they must not (--pid-file, --record-profile, --log-file), or that the mount would hide.
+//! Refuses files of `ferofs mount` that would replace what they must not (--pid-file,
+//! --record-profile, --log-file), or that the mount would hide.
 
 use std::io;
 use std::path::Path;
@@ -9,15 +10,17 @@ use crate::args::outputs::{refuse_as_outputs, writes_below};
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::is_daemon;
 use crate::cmd::mount::mount_table::mount_at;
-use crate::cmd::mount::umount::{OWN_TYPES, absolute};
-use crate::exit::Failure;
+use crate::cmd::mount::passed_device;
+use crate::cmd::mount::umount::{OWN_TYPES, absolute, is_directory};
+use crate::exit::{Concerning, Failure};
 use crate::print::output::confirm;
 
 /// Bytes of a number of a process, and more.
 const PID_MAX: u64 = 32;
 
-/// Fails if the mount point is no directory, or in the first process of a mount, if a file that the mount writes is one that it reads, lies
-/// below the mount point, or is of another kind, or if the mount would hide another image.
+/// Fails if the mount point is no directory, or in the first process of a mount, if a file that the
+/// mount writes is one that it reads, lies below the mount point, or is of another kind, or if the
+/// mount would hide another image.
 pub(crate) fn check(args: &Args) -> Result<(), Failure> {
     check_directory(&args.dir)?;
     if is_daemon() {
@@ -44,11 +47,14 @@ fn ask_before_second_mount(dir: &Path) -> Result<(), Failure> {
     Err(Failure::about(dir, reason))
 }
 
-/// Fails if the path is not a directory: FUSE would cover a file with a directory, which nobody can open. Mounting reports other errors, as the
-/// directory can be a mount that has lost its daemon.
+/// Fails if the path is not a directory: FUSE would cover a file with a directory, which nobody can
+/// open. Mounting reports other errors, as the directory can be a mount that has lost its daemon.
 fn check_directory(dir: &Path) -> Result<(), Failure> {
-    match std::fs::metadata(dir) {
-        Ok(metadata) if !metadata.is_dir() => Err(Failure::about(dir, "not a directory")),
+    if passed_device::number(dir).is_some() {
+        return passed_device::check(dir).concerning(dir);
+    }
+    match is_directory(dir) {
+        Ok(false) => Err(Failure::about(dir, "not a directory")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(Failure::about(dir, format!("{error}; mkdir makes it")))
         }
@@ -68,7 +74,7 @@ fn check_files(args: &Args) -> Result<(), Failure> {
     let inputs: Vec<&Path> =
         image.into_iter().chain(others).chain(args.memory.pinned_profile()).collect();
     refuse_as_outputs(&outputs, &inputs)?;
-    let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    let dir = absolute(&args.dir).concerning(&args.dir)?;
     for output in &outputs {
         if writes_below(output, &dir) {
             return Err(Failure::about(
@@ -82,12 +88,16 @@ fn check_files(args: &Args) -> Result<(), Failure> {
 
 /// The file is removed with the mount, so that it must not be anything else.
 fn check_pid_file(file: &Path) -> Result<(), Failure> {
-    let metadata = match std::fs::metadata(file) {
+    let metadata = match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        metadata => metadata.map_err(|e| Failure::about(file, e))?,
+        metadata => metadata.concerning(file)?,
     };
+    if metadata.is_symlink() {
+        let reason = "a symbolic link, which --pid-file would replace: give the file that it names";
+        return Err(Failure::about(file, reason));
+    }
     let is_number = metadata.is_file() && metadata.len() <= PID_MAX && {
-        let text = std::fs::read_to_string(file).map_err(|e| Failure::about(file, e))?;
+        let text = std::fs::read_to_string(file).concerning(file)?;
         text.trim().bytes().all(|byte| byte.is_ascii_digit())
     };
     match is_number {
@@ -117,5 +127,8 @@ mod tests {
         assert!(
             check_pid_file(&dir.path().join("new")).is_ok() && check_pid_file(dir.path()).is_err()
         );
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path().join("new"), &link).unwrap();
+        assert!(check_pid_file(&link).is_err());
     }
 }

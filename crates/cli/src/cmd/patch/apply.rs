@@ -24,9 +24,10 @@ use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Apply a patch to an image, in place
 ///
-/// The change is atomic: after a power failure the image shows either the old tree or the new one. Of a file with several patches, one
-/// after another, those that fit the state of the image are applied in their order; each is a change of its own. After an interruption the
-/// same command continues: what was written and is right is not made again.
+/// The change is atomic: after a power failure the image shows either the old tree or the new one.
+/// Of a file with several patches, one after another, those that fit the state of the image are
+/// applied in their order; each is a change of its own. After an interruption the same command
+/// continues: what was written and is right is not made again.
 #[derive(clap::Args)]
 pub(super) struct ApplyArgs {
     /// The image: a file or a block device
@@ -55,12 +56,14 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     args.shown.apply();
     let is_stream = args.patch.as_os_str() == "-";
     let patch_name = if is_stream { Path::new("standard input") } else { &args.patch };
+    let patches = match is_stream {
+        true => PatchReader::stream(std::io::stdin()),
+        false => PatchReader::open(&args.patch),
+    };
+    let patches = patches.map_err(|error| unusable_update(error, patch_name))?;
     let mut patches = match args.signature.is_given() {
-        true => Input::Signed(Box::new(signed(args, patch_name)?)),
-        false if is_stream => Input::All(PatchReader::stream(std::io::stdin())),
-        false => Input::All(
-            PatchReader::open(&args.patch).map_err(|error| unusable_update(error, patch_name))?,
-        ),
+        true => Input::Signed(Box::new(signed(args, patches, patch_name)?)),
+        false => Input::All(patches),
     };
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     warn_of_seal(&args.image)?;
@@ -122,19 +125,15 @@ fn state(progress: &ApplyProgress) -> String {
 
 /// The patches to apply.
 enum Input {
-    /// The patches of a file or a stream that fit.
+    /// The patches that fit.
     All(PatchReader),
     /// One patch, whose signature was checked.
     Signed(Box<Patch>),
 }
 
-/// Opens the only patch, and checks its signature.
-fn signed(args: &ApplyArgs, name: &Path) -> Result<Patch, Failure> {
-    let patches = match args.patch.as_os_str() == "-" {
-        true => Ok(PatchReader::stream(std::io::stdin())),
-        false => PatchReader::open(&args.patch),
-    };
-    let patch = match patches.and_then(|mut patches| patches.only_patch()) {
+/// The only patch, whose signature is right.
+fn signed(args: &ApplyArgs, mut patches: PatchReader, name: &Path) -> Result<Patch, Failure> {
+    let patch = match patches.only_patch() {
         Err(ApplyError::Patch(PatchFault::Several)) => {
             let reason = "a signature is for one patch, and the file has several: apply each with its own signature";
             return Err(Failure::about(name, reason));

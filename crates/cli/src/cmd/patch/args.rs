@@ -3,13 +3,13 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use ferofs::build::SourceFormat;
+use ferofs::build::{Settings, SourceFormat};
 use ferofs::patch::{CreateOptions, Encoding, TrailingData};
 use ferofs::read::{FileSource, Image};
 
 use crate::args::byte_size;
-use crate::args::compression::CompressionOptions;
-use crate::cmd::build::{all_time, source_date_epoch};
+use crate::args::settings::refused;
+use crate::cmd::write::{all_time, source_date_epoch};
 use crate::exit::{About, Failure};
 use crate::print::output::is_strict;
 use crate::print::output::{OUTPUT, OutputArgs};
@@ -28,7 +28,8 @@ pub(super) struct EncodingArgs {
     #[arg(short = 'C', long, hide_short_help = true, value_name = "SIZE", value_parser = byte_size::argument::<u32>, requires = "compress")]
     cluster_size: Option<u32>,
 
-    /// Number of worker threads, 1 or more; the result does not depend on it [default: one for each processor]
+    /// Number of worker threads, 1 or more; the result does not depend on it [default: one for each
+    /// processor]
     #[arg(long, hide_short_help = true, value_name = "N")]
     pub(super) workers: Option<NonZeroUsize>,
 }
@@ -38,7 +39,8 @@ pub(super) struct EncodingArgs {
 pub(super) struct TrailingArgs {
     /// Let the image grow over data behind it
     ///
-    /// In its file or block device, for example a footer, a hash tree or an archive. This data is lost, even if the change fails.
+    /// In its file or block device, for example a footer, a hash tree or an archive. This data is
+    /// lost, even if the change fails.
     #[arg(long)]
     grow_over: bool,
 }
@@ -58,8 +60,8 @@ pub(super) struct AllowedArgs {
     #[arg(long)]
     keep_features: bool,
 
-    /// Do not rewrite a directory if only the inode number of its parent changes. The image grows less, and Linux accepts
-    /// it, but programs that check images report a wrong `..` entry
+    /// Do not rewrite a directory if only the inode number of its parent changes. The image grows
+    /// less, and Linux accepts it, but programs that check images report a wrong `..` entry
     #[arg(long, hide_short_help = true)]
     loose_parents: bool,
 }
@@ -76,7 +78,8 @@ impl AllowedArgs {
 pub(super) struct PortableArgs {
     /// Let other versions of ferofs apply the patch
     ///
-    /// Those with other versions of the compressors: it contains compressed data, not what to compress, and is larger.
+    /// Those with other versions of the compressors: it contains compressed data, not what to
+    /// compress, and is larger.
     #[arg(long)]
     pub(super) portable: bool,
 }
@@ -90,7 +93,8 @@ pub(super) struct ChangeArgs {
     #[command(flatten)]
     allowed: AllowedArgs,
 
-    /// Set the time of every file of the source to SECS, in seconds since 1970 [default of SECS: the time of -T]
+    /// Set the time of every file of the source to SECS, in seconds since 1970 [default of SECS:
+    /// the time of -T]
     #[arg(long, hide_short_help = true, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
     all_time: Option<Option<i64>>,
 
@@ -123,7 +127,7 @@ impl ChangeArgs {
     pub(super) fn options(&self, image: &Path, source: &Path) -> Result<CreateOptions, Failure> {
         let mut options = CreateOptions::new(source);
         let new = &mut options.build;
-        new.source.format = SourceFormat::detect(source).map_err(Failure::without_subject)?;
+        new.source.format = SourceFormat::detect(source).without_subject()?;
         new.run.workers = self.encoding.workers;
         new.run.strict = is_strict();
         new.output.verify = self.verify;
@@ -140,8 +144,7 @@ impl ChangeArgs {
 impl EncodingArgs {
     /// The encoding of new data for `image`.
     pub(super) fn for_image(&self, image: &Path) -> Result<Encoding, Failure> {
-        let opened = Image::open(FileSource::open(image, 0).map_err(Failure::without_subject)?)
-            .about(image)?;
+        let opened = Image::open(FileSource::open(image, 0).without_subject()?).about(image)?;
         Ok(match self.compression(image, opened.superblock().block_size)? {
             None => Encoding::AsOld,
             Some(None) => Encoding::Stored,
@@ -149,7 +152,8 @@ impl EncodingArgs {
         })
     }
 
-    /// The compression that the options select: `None`: as in the old image; `Some(None)`: no compression.
+    /// The compression that the options select: `None`: as in the old image; `Some(None)`: no
+    /// compression.
     #[allow(
         clippy::option_option,
         reason = "no option, and the option none, mean different things"
@@ -160,13 +164,9 @@ impl EncodingArgs {
         block: ferofs::build::BlockSize,
     ) -> Result<Option<Option<ferofs::build::Compression>>, Failure> {
         let Some(name) = self.compress.as_deref() else { return Ok(None) };
-        let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
-        let setting = CompressionOptions {
-            compressors: Some(name).filter(|name| *name != "none"),
-            pcluster: self.cluster_size,
-            ..CompressionOptions::default()
-        };
-        let compression = setting.compression(block).map_err(refuse)?;
-        Ok(Some(compression))
+        let mut settings = Settings::default();
+        settings.cluster = self.cluster_size;
+        let compression = settings.set("-z", name).and_then(|()| settings.compression(block));
+        compression.map(Some).map_err(refused(image))
     }
 }

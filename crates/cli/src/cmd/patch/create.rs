@@ -23,8 +23,9 @@ use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Create a patch that turns an image into a new one
 ///
-/// The old image may be any image that Linux mounts from one device. It does not change. With several old images, the file has
-/// one patch for each, and `ferofs patch apply` takes the one that fits.
+/// The old image may be any image that Linux mounts from one device. It does not change. With
+/// several old images, the file has one patch for each, and `ferofs patch apply` takes the one that
+/// fits.
 #[derive(clap::Args)]
 pub(super) struct CreateArgs {
     /// The old image, or several, and then the new tree: an image, a directory, or a tar archive
@@ -40,7 +41,8 @@ pub(super) struct CreateArgs {
 
     /// Keep files that differ only in this
     ///
-    /// A file of the old image stays as it is if it differs from the new one at the same path only in these attributes.
+    /// A file of the old image stays as it is if it differs from the new one at the same path only
+    /// in these attributes.
     #[arg(
         long,
         value_name = "WHAT,...",
@@ -71,9 +73,10 @@ enum Ignored {
 
 /// Create one patch that leads from an image to what a chain of patches shows
 ///
-/// The patches are applied to BASE in memory, one after the other. The new patch sends and appends nothing that only the states
-/// between had, and its result has one more state than BASE, with the time of the last patch. Patches that were made for the
-/// result of the chain do not fit the result of the new patch, as it is another image.
+/// The patches are applied to BASE in memory, one after the other. The new patch sends and appends
+/// nothing that only the states between had, and its result has one more state than BASE, with the
+/// time of the last patch. Patches that were made for the result of the chain do not fit the result
+/// of the new patch, as it is another image.
 #[derive(clap::Args)]
 pub(super) struct ComposeArgs {
     /// The image that the first patch is for. It does not change
@@ -118,9 +121,10 @@ pub(super) struct ComposeArgs {
 
 /// Add a directory or a tar archive to the tree of an image, in place
 ///
-/// Files replace files of the same name; existing directories keep their other entries. Nothing is removed: whiteouts in an archive (`.wh.NAME`)
-/// are added as files. The change is atomic: after a
-/// power failure the image shows either the old tree or the new one. `ferofs patch rollback` goes back to the old tree.
+/// Files replace files of the same name; existing directories keep their other entries. Nothing is
+/// removed: whiteouts in an archive (`.wh.NAME`) are added as files. The change is atomic: after a
+/// power failure the image shows either the old tree or the new one. `ferofs patch rollback` goes
+/// back to the old tree.
 #[derive(clap::Args)]
 pub(super) struct AddArgs {
     /// The image: a file or a block device
@@ -160,7 +164,7 @@ pub(super) fn create(args: &CreateArgs) -> Outcome {
     // The patches are made at the same time: they say which image they lead to by its time, too.
     let now = all.iter().find_map(|options| options.build.image.build_time);
     let now = now.unwrap_or_else(ferofs::build::now);
-    let mut file = PatchFile::create(&args.output).map_err(Failure::without_subject)?;
+    let mut file = PatchFile::create(&args.output).without_subject()?;
     let mut created = Vec::with_capacity(old.len());
     for (old, mut options) in old.iter().zip(all) {
         options.build.run.cancel = Arc::clone(&cancel);
@@ -170,7 +174,7 @@ pub(super) fn create(args: &CreateArgs) -> Outcome {
         drop(display);
         created.push((old, appended?));
     }
-    file.finish().map_err(Failure::without_subject)?;
+    file.finish().without_subject()?;
     match &created[..] {
         [(_, created)] => print_created(created, args.change.json)?,
         _ => print_several(&created, args.change.json)?,
@@ -244,7 +248,8 @@ pub(super) fn add(args: &AddArgs) -> Outcome {
     Ok(0)
 }
 
-/// Shows how far the comparison of the new tree with the old image is, if standard error is a terminal.
+/// Shows how far the comparison of the new tree with the old image is, if standard error is a
+/// terminal.
 fn show_progress(options: &CreateOptions) -> Option<Display> {
     show_build(&options.build.run.progress)
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::args::byte_size::human;
 use crate::args::other_format::unusable_update;
+use crate::cmd::linux::{LinuxVersion, Requirement};
 use crate::exit::{About, Outcome};
 use crate::print::output::{is_verbose, json_text, print_line};
 use ferofs::escape::Escaped;
@@ -76,6 +77,7 @@ fn patch_json(patch: &Patch, files: bool) -> Result<Value, ferofs::Error> {
         "cost": { "memory": patch.apply_memory()? },
         "inodes": { "before": before.inodes, "after": after.inodes },
         "new_features": new_features(&before, &after),
+        "linux": { "before": linux(&before).to_string(), "after": linux(&after).to_string() },
         "changes": sums(&changes).into_iter().map(|(kind, (count, bytes))| {
             (kind.name().to_owned(), json!({ "files": count, "bytes": bytes }))
         }).collect::<serde_json::Map<String, Value>>(),
@@ -85,6 +87,11 @@ fn patch_json(patch: &Patch, files: bool) -> Result<Value, ferofs::Error> {
         value["files"] = changes.iter().map(list).collect();
     }
     Ok(value)
+}
+
+/// The first version of Linux that mounts the image.
+fn linux(superblock: &Superblock) -> LinuxVersion {
+    Requirement::of_image(superblock).version
 }
 
 /// The names of features that only the patched image needs.
@@ -125,6 +132,14 @@ fn patch_text(patch: &Patch, files: bool) -> Result<String, ferofs::Error> {
         format!("inodes         {} become {}", before.inodes, after.inodes),
     ];
     lines.push(format!("applying       takes up to {} of memory", human(patch.apply_memory()?)));
+    lines.push(match (linux(&before), linux(&after)) {
+        (before, after) if before == after => {
+            format!("mounted by     Linux {after} or newer, as before")
+        }
+        (before, after) => {
+            format!("mounted by     Linux {after} or newer; the base image by {before}")
+        }
+    });
     let new_features = new_features(&before, &after);
     if !new_features.is_empty() {
         lines.push(format!("new features   {}", new_features.join(", ")));
@@ -207,7 +222,8 @@ pub(super) fn log_text(states: &[State]) -> String {
     states.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The date and the time in UTC: `2026-01-31T13:05:00Z`; the seconds since 1970 if no calendar has the year.
+/// The date and the time in UTC: `2026-01-31T13:05:00Z`; the seconds since 1970 if no calendar has
+/// the year.
 fn date(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| format!("@{seconds}"), |time| time.to_string())
 }

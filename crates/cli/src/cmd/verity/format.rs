@@ -1,8 +1,9 @@
 //! `ferofs verity format`: makes the hash tree of an image.
 //!
-//! The tree is made in a temporary file first, so a run that is interrupted while it hashes has changed nothing. Then it is copied to
-//! the image. Until the copy is complete, the image has a mark in the place of the superblock ([`Unfinished`]), by which the next run
-//! knows what an interrupted one has written.
+//! The tree is made in a temporary file first, so a run that is interrupted while it hashes has
+//! changed nothing. Then it is copied to the image. Until the copy is complete, the image has a
+//! mark in the place of the superblock ([`Unfinished`]), by which the next run knows what an
+//! interrupted one has written.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,7 +14,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferofs::build::NewFile;
+use ferofs::NewFile;
+use ferofs::host::open_in_place;
 use ferofs::read::{FileSource, Source, Uuid};
 use ferofs::verity::{HashAlgorithm, Params, SUPERBLOCK_SIZE, Seal, Unfinished, appended_position};
 
@@ -33,9 +35,10 @@ const BLOCK: u64 = 4096;
 
 /// Make the hash tree of an image, and print its root hash
 ///
-/// The tree follows the image in its file, or goes to --hash-file. A tree that follows the image already is replaced, and so are the remains
-/// of an interrupted run. If the image does not end at a block of 4 KiB, or of --data-block-size if that is smaller and the tree goes to
-/// another file, zeroes are added. The image is changed when all of it is hashed.
+/// The tree follows the image in its file, or goes to --hash-file. A tree that follows the image
+/// already is replaced, and so are the remains of an interrupted run. If the image does not end at
+/// a block of 4 KiB, or of --data-block-size if that is smaller and the tree goes to another file,
+/// zeroes are added. The image is changed when all of it is hashed.
 #[derive(clap::Args)]
 pub(super) struct FormatArgs {
     /// The image
@@ -76,8 +79,9 @@ fn about(path: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure::about(path, error)
 }
 
-/// The bytes that a seal of the image covers: those of the image, which may be followed by zeroes, by another seal, or by the remains of
-/// an interrupted run. Other bytes that follow are no part of the image.
+/// The bytes that a seal of the image covers: those of the image, which may be followed by zeroes,
+/// by another seal, or by the remains of an interrupted run. Other bytes that follow are no part of
+/// the image.
 pub(super) fn sealed_len(path: &Path, file: &FileSource) -> Result<u64, Failure> {
     let end = appended_position(file).about(path)?.min(file.size());
     if Seal::read(file, end).is_err() {
@@ -87,7 +91,8 @@ pub(super) fn sealed_len(path: &Path, file: &FileSource) -> Result<u64, Failure>
     Ok(end)
 }
 
-/// Bytes from `end` on of a former seal, or those that an interrupted run has written, or would have written.
+/// Bytes from `end` on of a former seal, or those that an interrupted run has written, or would
+/// have written.
 fn former_len(file: &FileSource, end: u64) -> io::Result<u64> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     if file.size().saturating_sub(end) < bytes.len() as u64 {
@@ -100,7 +105,8 @@ fn former_len(file: &FileSource, end: u64) -> io::Result<u64> {
     Ok(Seal::read(file, end).and_then(|seal| seal.byte_len()).unwrap_or(0))
 }
 
-/// Fails if not only zeroes follow from byte `start` on, which a new tree would overwrite or remove.
+/// Fails if not only zeroes follow from byte `start` on, which a new tree would overwrite or
+/// remove.
 fn refuse_other_data(path: &Path, file: &FileSource, end: u64, start: u64) -> Result<(), Failure> {
     let (mut at, mut buffer) = (start, vec![0; 1 << 20]);
     // A device is larger than its image.
@@ -139,11 +145,11 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     {
         let reason =
             "a tree with blocks larger than 4096 bytes needs a file of its own: --hash-file";
-        return Err(Failure::about(&args.image, reason));
+        return Err(Failure::usage(&args.image, reason));
     }
     if args.sidecar == Some(Sidecar::Containerd) && hash_file.is_some() {
         let reason = "containerd looks for the hash tree in the image, not in --hash-file";
-        return Err(Failure::about(&args.image, reason));
+        return Err(Failure::usage(&args.image, reason));
     }
     let unit = if hash_file.is_some() { u64::from(params.data_block_size) } else { BLOCK };
     let end = len.checked_next_multiple_of(unit).unwrap_or(len);
@@ -155,6 +161,27 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     if hash_file.is_none() {
         refuse_other_data(&args.image, &image, len, len.saturating_add(former))?;
     }
+    let is_changed = hash_file.is_none() || end != len;
+    let (image, changed) = if is_changed {
+        // Its descriptors would count as uses.
+        drop(image);
+        let opened = open_in_place(&args.image).and_then(|file| {
+            let image = FileSource::new(file.try_clone()?, 0)?;
+            Ok((image, Some(file)))
+        });
+        let (image, changed) = opened.map_err(about(&args.image))?;
+        let known = (len, former);
+        let len = sealed_len(&args.image, &image)?;
+        if (len, former_len(&image, len).map_err(about(&args.image))?) != known {
+            return Err(Failure::about(
+                &args.image,
+                "another process has changed the image: seal it again",
+            ));
+        }
+        (image, changed)
+    } else {
+        (image, None)
+    };
     let cancel = Arc::new(AtomicBool::new(false));
     cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
     let target = hash_file.as_ref().unwrap_or(&args.image);
@@ -173,12 +200,14 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     made.seek(SeekFrom::Start(0)).map_err(about(target))?;
     let position = match &hash_file {
         Some(path) => {
-            pad(&args.image, len, end)?;
+            pad(changed.as_ref(), end).map_err(about(&args.image))?;
             write_hash_file(path, &mut made)?;
             0
         }
         None => {
-            append(&args.image, len, end, former, &mut made).map_err(about(&args.image))?;
+            if let Some(file) = &changed {
+                append(file, len, end, former, &mut made).map_err(about(&args.image))?;
+            }
             end
         }
     };
@@ -203,7 +232,8 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     Ok(0)
 }
 
-/// The hashed bytes: the image, and zeroes up to the end of its last block. Reads fail when the command is interrupted.
+/// The hashed bytes: the image, and zeroes up to the end of its last block. Reads fail when the
+/// command is interrupted.
 struct Input {
     file: FileSource,
     end: u64,
@@ -235,37 +265,32 @@ fn temporary(target: &Path) -> io::Result<File> {
     beside.map_or_else(tempfile::tempfile, Ok)
 }
 
-/// Adds zeroes to an image, up to the end of its last block.
-fn pad(image: &Path, len: u64, end: u64) -> Result<(), Failure> {
-    if end == len {
-        return Ok(());
-    }
-    let file = File::options().write(true).open(image).map_err(about(image))?;
-    file.set_len(end).and_then(|()| file.sync_all()).map_err(about(image))
+/// Adds zeroes to an image that does not end with a block, up to the end of its last one.
+fn pad(image: Option<&File>, end: u64) -> io::Result<()> {
+    image.map_or(Ok(()), |file| file.set_len(end).and_then(|()| file.sync_all()))
 }
 
 /// Writes superblock and tree to a file of their own.
 fn write_hash_file(path: &Path, made: &mut File) -> Result<(), Failure> {
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        let mut device = ferofs::read::open_device(path).map_err(about(path))?;
+        let mut device = ferofs::host::open_device(path).map_err(about(path))?;
         io::copy(made, &mut device).and_then(|_| device.sync_all()).map_err(about(path))
     } else {
-        let mut file = NewFile::create(path).map_err(Failure::without_subject)?;
+        let mut file = NewFile::create(path).without_subject()?;
         io::copy(made, &mut file).map_err(about(path))?;
-        file.finish().map_err(Failure::without_subject)
+        file.finish().without_subject()
     }
 }
 
-/// Writes superblock and tree behind an image of `len` bytes, from `end` on, where a former tree may have `former` bytes. A failure leaves
-/// the image without a tree.
-fn append(image: &Path, len: u64, end: u64, former: u64, made: &mut File) -> io::Result<()> {
-    let file = File::options().write(true).open(image)?;
+/// Writes superblock and tree behind an image of `len` bytes, from `end` on, where a former tree
+/// may have `former` bytes. A failure leaves the image without a tree.
+fn append(file: &File, len: u64, end: u64, former: u64, made: &mut File) -> io::Result<()> {
     let (before, byte_len) = (file.metadata()?, made.metadata()?.len());
     if before.is_file() {
         // Nothing has been overwritten if there is no room.
         if let Err(
             error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG),
-        ) = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), end, byte_len)
+        ) = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), end, byte_len)
         {
             file.set_len(before.len())?;
             return Err(error.into());
@@ -309,7 +334,8 @@ pub(super) struct ParamsArgs {
     #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = ["sha256", "sha512"])]
     hash: String,
 
-    /// Bytes that are hashed before each block, as hexadecimal digits. Without a salt, the tree is that of fs-verity, too
+    /// Bytes that are hashed before each block, as hexadecimal digits. Without a salt, the tree is
+    /// that of fs-verity, too
     #[arg(long, value_name = "HEX", default_value = "", hide_default_value = true)]
     salt: Bytes,
 
@@ -358,5 +384,5 @@ impl FromStr for Bytes {
 
 /// Opens an image, or a file with a hash tree.
 pub(super) fn open(path: &Path) -> Result<FileSource, Failure> {
-    FileSource::open(path, 0).map_err(Failure::without_subject)
+    FileSource::open(path, 0).without_subject()
 }

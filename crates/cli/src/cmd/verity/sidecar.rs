@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use ferofs::build::NewFile;
+use ferofs::NewFile;
 use ferofs::verity::Digest;
 
-use crate::exit::{Failure, warn};
+use crate::exit::{About, Concerning, Failure, warn};
 use ferofs::escape::Escaped;
 
 /// A program that looks for seals.
@@ -67,7 +67,7 @@ pub(in crate::cmd) fn warn_of_seal(image: &Path) -> Result<(), Failure> {
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     use std::io::Write;
 
-    let mut file = NewFile::create(path).map_err(Failure::without_subject)?;
-    file.write_all(text.as_bytes()).map_err(|e| Failure::about(path, e))?;
-    file.finish().map_err(Failure::without_subject)
+    let mut file = NewFile::create(path).without_subject()?;
+    file.write_all(text.as_bytes()).concerning(path)?;
+    file.finish().without_subject()
 }

@@ -11,7 +11,8 @@ use ferofs::read::{FileType, Image, Inode};
 use super::percent;
 use crate::exit::{About, Failure};
 
-/// Size classes below the last one. Class N ends at 2^N KiB; the last class has all larger files, as with erofs-utils.
+/// Size classes below the last one. Class N ends at 2^N KiB; the last class has all larger files,
+/// as with erofs-utils.
 const SIZES: usize = 16;
 /// File name extensions that erofs-utils counts separately.
 const EXTENSIONS: [&str; 9] =
@@ -92,8 +93,8 @@ fn size_class(size: u64) -> usize {
     if kib == 0 { 0 } else { (kib.ilog2() as usize + 1).min(SIZES) }
 }
 
-/// As erofs-utils: the last part of the name with its dot counts as the first extension that starts with it, so `a.tx` and `a.` count
-/// as `.txt`.
+/// As erofs-utils: the last part of the name with its dot counts as the first extension that starts
+/// with it, so `a.tx` and `a.` count as `.txt`.
 fn extension(name: &[u8]) -> usize {
     let dot = name.iter().rposition(|byte| *byte == b'.');
     let found = dot.and_then(|dot| {

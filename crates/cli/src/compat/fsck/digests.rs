@@ -1,5 +1,5 @@
-//! `fsck.erofs --xattr-inode-digest`: compares the content of files with the digests that `mkfs.erofs --xattr-inode-digest` stored in an
-//! extended attribute of each file.
+//! `fsck.erofs --xattr-inode-digest`: compares the content of files with the digests that
+//! `mkfs.erofs --xattr-inode-digest` stored in an extended attribute of each file.
 
 use ferofs::escape::Escaped;
 use ferofs::read::walk::Walk;
@@ -28,8 +28,8 @@ pub(super) enum DigestError {
     Unknown { path: String, nid: u64 },
 }
 
-/// Verifies the digests of all regular files that are not empty; returns the files without a digest. With `inform`, prints the name of the
-/// attribute, as erofs-utils.
+/// Verifies the digests of all regular files that are not empty; returns the files without a
+/// digest. With `inform`, prints the name of the attribute, as erofs-utils.
 pub(super) fn verify(image: &Image, inform: bool) -> Result<Vec<Nid>, DigestError> {
     let superblock = image.superblock();
     let number = usize::from(superblock.ishare_xattr_prefix_id);

@@ -1,5 +1,5 @@
-//! The command line of `mkfs.erofs` 1.9 with Android's additions. Every option is listed here, even if ferofs ignores or
-//! refuses it; [`super`] converts the options to the library's.
+//! The command line of `mkfs.erofs` 1.9 with Android's additions. Every option is listed here, even
+//! if ferofs ignores or refuses it; [`super`] converts the options to the library's.
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use crate::compat::number::{number, size};
 
 /// Build an EROFS image.
 #[derive(Parser, Debug)]
-#[command(name = "mkfs.erofs", version = crate::compat::version::MKFS, disable_version_flag = true, max_term_width = 100)]
+#[command(name = "mkfs.erofs", version = crate::compat::version::MKFS.as_str(), disable_version_flag = true, max_term_width = 100)]
 #[command(
     infer_long_args = true,
     args_override_self = true,
@@ -25,43 +25,49 @@ pub(super) struct Args {
     #[arg(value_name = "SOURCE")]
     pub(super) sources: Vec<PathBuf>,
 
-    /// Compress file data with X, one of the compressors at the end of this help [default: no compression]
+    /// Compress file data with X, one of the compressors at the end of this help [default: no
+    /// compression]
     #[arg(short = 'z', value_name = "X[,level=#][,dictsize=#][:...]")]
     pub(super) compressor: Vec<String>,
 
-    /// Block size in bytes: a power of two from 512 to 65536 [default: 4096; if data stays in the sources, their block
-    /// size]
+    /// Block size in bytes: a power of two from 512 to 65536 [default: 4096; if data stays in the
+    /// sources, their block size]
     #[arg(short = 'b', value_name = "#", value_parser = size::<u64>)]
     pub(super) block_size: Option<u64>,
 
-    /// Largest compressed size of a pcluster in bytes: a multiple of the block size, up to 1M [default: the block size]
+    /// Largest compressed size of a pcluster in bytes: a multiple of the block size, up to 1M
+    /// [default: the block size]
     #[arg(short = 'C', value_name = "#", value_parser = size::<u64>)]
     pub(super) pcluster_size: Option<u64>,
 
     /// Extended options, separated by commas; ^X turns X off: 48bit, all-fragments[=N], dedupe,
-    /// dot-omitted, force-chunk-indexes, force-inode-blockmap, force-inode-compact, force-inode-extended,
-    /// fragments[=N], holes (not in erofs-utils), inline_data, legacy-compress, noinline_data, nosbcrc, sbcrc,
-    /// xattr-name-filter, ztailpacking; accepted without effect: fragdedupe[=inode|full], plain-xattr-prefixes
+    /// dot-omitted, force-chunk-indexes, force-inode-blockmap, force-inode-compact,
+    /// force-inode-extended, fragments[=N], holes (not in erofs-utils), inline_data,
+    /// legacy-compress, noinline_data, nosbcrc, sbcrc, xattr-name-filter, ztailpacking; accepted
+    /// without effect: fragdedupe[=inode|full], plain-xattr-prefixes
     #[arg(short = 'E', value_name = "X[,...]", allow_hyphen_values = true)]
     pub(super) extended: Vec<String>,
 
-    /// Turn on extended options by number; # is a sum of: legacy-compress 1, ztailpacking 2, fragments 4,
-    /// all-fragments 8, dedupe 16, fragdedupe 32 (without effect), 48bit 64, dot-omitted 128
+    /// Turn on extended options by number; # is a sum of: legacy-compress 1, ztailpacking 2,
+    /// fragments 4, all-fragments 8, dedupe 16, fragdedupe 32 (without effect), 48bit 64,
+    /// dot-omitted 128
     #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) zfeature_bits: Option<u32>,
 
-    /// Label of the image, at most 16 bytes; with 16 bytes the image needs Linux 6.15 [default: empty]
+    /// Label of the image, at most 16 bytes; with 16 bytes the image needs Linux 6.15 [default:
+    /// empty]
     #[arg(short = 'L', value_name = "X")]
     pub(super) label: Option<OsString>,
 
-    /// Compress inodes, and the attributes and data behind them, in pclusters of at most # bytes, with X or, if X is a
-    /// number, that compressor of -z, the first one being 0 [default: 0]. Without -z, X also compresses data, and without
-    /// X nothing is compressed
+    /// Compress inodes, and the attributes and data behind them, in pclusters of at most # bytes,
+    /// with X or, if X is a number, that compressor of -z, the first one being 0 [default: 0].
+    /// Without -z, X also compresses data, and without X nothing is compressed
     #[arg(short = 'm', value_name = "#[:X]")]
     pub(super) metadata: Option<String>,
 
-    /// Set the build time of the image and the time of all files, in seconds since 1970 [default: now; files keep their
-    /// times]. If $SOURCE_DATE_EPOCH is set, it is the build time instead, and later times of files become it
+    /// Set the build time of the image and the time of all files, in seconds since 1970 [default:
+    /// now; files keep their times]. If $SOURCE_DATE_EPOCH is set, it is the build time instead,
+    /// and later times of files become it
     #[arg(short = 'T', value_name = "#", value_parser = number::<i64>, allow_hyphen_values = true)]
     pub(super) time: Option<i64>,
 
@@ -77,8 +83,8 @@ pub(super) struct Args {
     #[arg(short = 'U', value_name = "X")]
     pub(super) uuid: Option<String>,
 
-    /// Share an extended attribute if more than # files have it; -1 stores no attributes [default: share if this saves
-    /// bytes]
+    /// Share an extended attribute if more than # files have it; -1 stores no attributes [default:
+    /// share if this saves bytes]
     #[arg(short = 'x', value_name = "#", value_parser = number::<i64>, allow_hyphen_values = true)]
     pub(super) xattr_tolerance: Option<i64>,
 
@@ -94,7 +100,8 @@ pub(super) struct Args {
     #[arg(long = "zD", value_name = "0|1", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub(super) compress_directories: Option<String>,
 
-    /// Accepted without effect: inodes (i) and directories (d) are always stored apart from file data
+    /// Accepted without effect: inodes (i) and directories (d) are always stored apart from file
+    /// data
     #[arg(long = "MZ", value_name = "0|id", num_args = 0..=1, require_equals = true, default_missing_value = "id")]
     pub(super) metadata_zone: Option<String>,
 
@@ -110,13 +117,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "X")]
     pub(super) blobdev: Option<PathBuf>,
 
-    /// Store files uncompressed in chunks of this size, and equal chunks once: a power of two from the block size to
-    /// 67108864 bytes
+    /// Store files uncompressed in chunks of this size, and equal chunks once: a power of two from
+    /// the block size to 67108864 bytes
     #[arg(long, value_name = "#", value_parser = size::<u64>)]
     pub(super) chunksize: Option<u64>,
 
-    /// Build a new image (default): `data` copies all data; `rvsp` reserves space for the data of a tar archive without
-    /// copying it; `0` is the same as `data`
+    /// Build a new image (default): `data` copies all data; `rvsp` reserves space for the data of a
+    /// tar archive without copying it; `0` is the same as `data`
     #[arg(long, value_name = "data|rvsp|0", num_args = 0..=1, require_equals = true, default_missing_value = "data")]
     pub(super) clean: Option<String>,
 
@@ -124,7 +131,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "data|rvsp|0", num_args = 0..=1, require_equals = true, default_missing_value = "data")]
     pub(super) incremental: Option<String>,
 
-    /// Read the pcluster size and the compressor for some files from X; each line is `SIZE [NUMBER] REGEX`
+    /// Read the pcluster size and the compressor for some files from X; each line is `SIZE [NUMBER]
+    /// REGEX`
     #[arg(long, value_name = "X")]
     pub(super) compress_hints: Option<PathBuf>,
 
@@ -156,7 +164,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "X")]
     pub(super) block_list_file: Option<PathBuf>,
 
-    /// Directory on which the image will be mounted; labels, owners and block lists use paths below it
+    /// Directory on which the image will be mounted; labels, owners and block lists use paths below
+    /// it
     #[arg(long, value_name = "X", default_value = "/")]
     pub(super) mount_point: OsString,
 
@@ -168,7 +177,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) force_gid: Option<u32>,
 
-    /// Round the size of the image up to a multiple of this many blocks, rounded up to a power of two [default: 1]
+    /// Round the size of the image up to a multiple of this many blocks, rounded up to a power of
+    /// two [default: 1]
     #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) fsalignblks: Option<u32>,
 
@@ -216,8 +226,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "path|none")]
     pub(super) sort: Option<String>,
 
-    /// The source is a tar archive: `f` copies its data, `i` or `0` refers to the data in the archive, `headerball` is an
-    /// archive of headers without data
+    /// The source is a tar archive: `f` copies its data, `i` or `0` refers to the data in the
+    /// archive, `headerball` is an archive of headers without data
     #[arg(long, value_name = "f|i|headerball", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) tar: Option<String>,
 
@@ -241,7 +251,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "f[,platform=X]", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) oci: Option<String>,
 
-    /// Write a VMDK descriptor to X: virtual machines can use the image and its extra devices as one disk
+    /// Write a VMDK descriptor to X: virtual machines can use the image and its extra devices as
+    /// one disk
     #[arg(long, value_name = "X")]
     pub(super) vmdk_desc: Option<PathBuf>,
 
@@ -259,16 +270,18 @@ pub(super) struct Args {
     )]
     pub(super) xattr_inode_digest: Option<String>,
 
-    /// Store this prefix of attribute names once, for example `trusted.overlay.` with the dot; may be given several times
+    /// Store this prefix of attribute names once, for example `trusted.overlay.` with the dot; may
+    /// be given several times
     #[arg(long, value_name = "X")]
     pub(super) xattr_prefix: Vec<String>,
 
-    /// Skip files and directories that cannot be read, with a warning, instead of failing (not in erofs-utils)
+    /// Skip files and directories that cannot be read, with a warning, instead of failing (not in
+    /// erofs-utils)
     #[arg(long)]
     pub(super) skip_unreadable: bool,
 
-    /// Multiply the limits on the memory for archive headers, attributes, sparse maps and decompression, and on the size
-    /// of holes, by # (not in erofs-utils)
+    /// Multiply the limits on the memory for archive headers, attributes, sparse maps and
+    /// decompression, and on the size of holes, by # (not in erofs-utils)
     #[arg(long, value_name = "#", default_value = "1")]
     pub(super) archive_limits: NonZeroU32,
 

@@ -1,7 +1,7 @@
 //! `mkfs.erofs --incremental`: adds a source to the tree of an existing image, in place.
 //!
-//! Options about the image as a whole, such as its UUID, are refused. Without `-z`, new data is encoded as most data of the
-//! image.
+//! Options about the image as a whole, such as its UUID, are refused. Without `-z`, new data is
+//! encoded as most data of the image.
 
 use ferofs::build::{Options, SourceFormat};
 use ferofs::patch::{CreateOptions, Encoding, TrailingData, add};

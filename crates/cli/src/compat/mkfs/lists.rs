@@ -1,10 +1,12 @@
 //! Files that are written beside the finished image: lists of its parts for other programs.
 //!
-//! `--block-list-file`: Android's list of the blocks of each file. One line for each file: its path on the target, then its ranges of blocks,
-//! `FIRST-LAST` or `BLOCK`. Inline data is left out: it has no blocks of its own.
+//! `--block-list-file`: Android's list of the blocks of each file. One line for each file: its path
+//! on the target, then its ranges of blocks, `FIRST-LAST` or `BLOCK`. Inline data is left out: it
+//! has no blocks of its own.
 //!
-//! `--vmdk-desc`: a descriptor with which VMware, and other virtual machine monitors, use the image and its extra devices, in this order, as one
-//! disk (VMware's "Virtual Disk Format", twoGbMaxExtentFlat).
+//! `--vmdk-desc`: a descriptor with which VMware, and other virtual machine monitors, use the image
+//! and its extra devices, in this order, as one disk (VMware's "Virtual Disk Format",
+//! twoGbMaxExtentFlat).
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -21,7 +23,8 @@ pub(super) fn write_block_list(
     out: &mut impl Write,
 ) -> Result<()> {
     let io = |e| ferofs::Error::io("write", Path::new("the block list"), e);
-    // Directories that are not listed yet. The image was just built, so its directories contain no cycle.
+    // Directories that are not listed yet. The image was just built, so its directories contain no
+    // cycle.
     let mut pending = vec![(image.root()?, mount_point.to_vec())];
     while let Some((dir, path)) = pending.pop() {
         for entry in image.read_dir(&dir)? {
@@ -93,7 +96,8 @@ const MAX_EXTENT: u64 = (2 << 30) / SECTOR;
 const HEADS: u64 = 16;
 const SECTORS_PER_TRACK: u64 = 63;
 
-/// Writes the descriptor of `image`; `files` has the path of the image and the paths of its extra devices.
+/// Writes the descriptor of `image`; `files` has the path of the image and the paths of its extra
+/// devices.
 pub(super) fn write_descriptor(
     image: &Image,
     files: &ImageArgs,
@@ -137,8 +141,8 @@ pub(super) fn write_descriptor(
 mod tests {
     use super::*;
 
-    /// The expected text is what mkfs.erofs 1.9.4 writes, except the length of the first extent: the image of ferofs has
-    /// another size.
+    /// The expected text is what mkfs.erofs 1.9.4 writes, except the length of the first extent:
+    /// the image of ferofs has another size.
     #[test]
     fn large_devices_become_extents_of_two_gigabytes() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,13 @@
-//! Translates the POSIX extended regular expressions of `--exclude-regex` to the syntax of the `regex` crate.
+//! Translates the POSIX extended regular expressions of `--exclude-regex` to the syntax of the
+//! `regex` crate.
 //!
-//! The syntaxes differ in brackets, where POSIX has no escapes and no set operations, and in the meaning of escaped
-//! letters.
+//! The syntaxes differ in brackets, where POSIX has no escapes and no set operations, and in the
+//! meaning of escaped letters.
 
 use regex::bytes::Regex;
 
-/// Compiles the expression `text` for bytes; `None` if it is not a POSIX extended regular expression.
+/// Compiles the expression `text` for bytes; `None` if it is not a POSIX extended regular
+/// expression.
 pub(super) fn regex(text: &str) -> Option<Regex> {
     Regex::new(&format!("(?s-u:{})", translate(text)?)).ok()
 }
@@ -56,7 +58,8 @@ fn bracket(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String
                 }
                 out.push_str(&name);
             }
-            // Collating symbols and equivalence classes depend on a locale, so they are not supported.
+            // Collating symbols and equivalence classes depend on a locale, so they are not
+            // supported.
             '[' if matches!(rest.peek(), Some('.' | '=')) => return None,
             '-' => out.push(if first || rest.peek() == Some(&']') { '\u{0}' } else { '-' }),
             c => push_literal(out, c),

@@ -1,5 +1,5 @@
-//! The sources of `mkfs.erofs`: a directory, an OCI image layout, EROFS images, or a tar archive; with `--tar` and without a
-//! source, the archive is standard input.
+//! The sources of `mkfs.erofs`: a directory, an OCI image layout, EROFS images, or a tar archive;
+//! with `--tar` and without a source, the archive is standard input.
 
 use std::path::Path;
 
@@ -9,7 +9,8 @@ use super::args::Args;
 use super::{Refusal, refusal};
 
 impl Args {
-    /// The options of the library with the sources set. Detects the type of a source by its first bytes.
+    /// The options of the library with the sources set. Detects the type of a source by its first
+    /// bytes.
     pub(super) fn sources(&self) -> Result<Options, Refusal> {
         let (first, upper) = match self.sources.split_first() {
             Some((first, upper)) => (first.as_path(), upper),
@@ -60,6 +61,9 @@ impl Args {
         let merged = !options.source.upper_layers.is_empty();
         options.source.whiteouts =
             if self.aufs || merged { Whiteouts::Overlay } else { Whiteouts::Keep };
+        // As erofs-utils, whose archives have no whiteouts of overlayfs otherwise.
+        options.source.overlay_whiteouts =
+            options.source.format != SourceFormat::Tar || self.aufs || merged;
         options.source.strip_overlay = match self.ovlfs_strip.as_deref() {
             None | Some("0") => false,
             Some("1") => true,
@@ -112,8 +116,8 @@ impl Args {
         Ok(SourceFormat::Oci)
     }
 
-    /// Where the data of files goes. As with erofs-utils, a merged image refers to the data in its sources, unless `--clean`
-    /// is given.
+    /// Where the data of files goes. As with erofs-utils, a merged image refers to the data in its
+    /// sources, unless `--clean` is given.
     fn source_data(&self, format: SourceFormat) -> Result<SourceData, Refusal> {
         let refers = match self.tar.as_deref() {
             None => format == SourceFormat::Image && self.clean.is_none(),

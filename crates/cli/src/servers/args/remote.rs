@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ferofs_remote::oci::LayerChoice;
-use ferofs_remote::{Location, Options};
+use ferofs_serve::oci::LayerChoice;
+use ferofs_serve::{Location, Options};
 
-use crate::exit::Failure;
+use crate::exit::{Concerning, Failure};
 
 /// The group of these options in help.
 const SERVERS: &str = "Servers";
@@ -15,8 +15,8 @@ const SERVERS: &str = "Servers";
 /// Credentials and other settings of servers.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub(crate) struct RemoteArgs {
-    /// User of a web server or a registry. Until the command ends or has mounted, other users of this machine see a password that is given
-    /// here. FEROFS_PASSWORD and --password-file hide it
+    /// User of a web server or a registry. Until the command ends or has mounted, other users of
+    /// this machine see a password that is given here. FEROFS_PASSWORD and --password-file hide it
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "NAME[:PASSWORD]", env = "FEROFS_USER", hide_env_values = true)]
     user: Option<Secret>,
 
@@ -24,7 +24,8 @@ pub(crate) struct RemoteArgs {
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
 
-    /// File with a token (Bearer) of a web server or a registry. It is read again when the server does not accept the token any more
+    /// File with a token (Bearer) of a web server or a registry. It is read again when the server
+    /// does not accept the token any more
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE", conflicts_with = "user")]
     token_file: Option<PathBuf>,
 
@@ -32,11 +33,13 @@ pub(crate) struct RemoteArgs {
     #[arg(help_heading = SERVERS, hide_short_help = true, long)]
     netrc: bool,
 
-    /// Send this header to a web server, but not to the servers that it redirects to; may be given several times
+    /// Send this header to a web server, but not to the servers that it redirects to; may be given
+    /// several times
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "NAME:VALUE")]
     header: Vec<Header>,
 
-    /// Trust the certificates of these authorities (PEM) instead of the system's. SSL_CERT_FILE replaces the system's, too
+    /// Trust the certificates of these authorities (PEM) instead of the system's. SSL_CERT_FILE
+    /// replaces the system's, too
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
@@ -52,7 +55,8 @@ pub(crate) struct RemoteArgs {
     #[arg(help_heading = SERVERS, hide_short_help = true, long)]
     insecure_tls: bool,
 
-    /// Address of an S3 store [default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, or AWS]
+    /// Address of an S3 store [default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, or
+    /// AWS]
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "URL")]
     s3_endpoint: Option<String>,
 
@@ -64,7 +68,8 @@ pub(crate) struct RemoteArgs {
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "NAME")]
     s3_profile: Option<String>,
 
-    /// Where the name of the bucket is: in the path, or in the name of the host (`host`) [default: host for AWS, path for other stores]
+    /// Where the name of the bucket is: in the path, or in the name of the host (`host`) [default:
+    /// host for AWS, path for other stores]
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "PLACE", value_parser = ["path", "host"])]
     s3_bucket_in: Option<String>,
 
@@ -76,11 +81,13 @@ pub(crate) struct RemoteArgs {
     #[arg(help_heading = SERVERS, hide_short_help = true, long)]
     s3_anonymous: bool,
 
-    /// Ask a registry by http, or with `=false` by https [default: http for registries on this machine (localhost)]
+    /// Ask a registry by http, or with `=false` by https [default: http for registries on this
+    /// machine (localhost)]
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     plain_http: Option<bool>,
 
-    /// File with credentials of registries [default: REGISTRY_AUTH_FILE, or the files of podman and docker]
+    /// File with credentials of registries [default: REGISTRY_AUTH_FILE, or the files of podman and
+    /// docker]
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
 
@@ -186,7 +193,7 @@ impl RemoteArgs {
             user.split_once(':').map_or((user.as_str(), None), |(n, p)| (n, Some(p)));
         let password = match (&self.password_file, password) {
             (Some(path), _) => {
-                let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
+                let text = std::fs::read_to_string(path).concerning(path)?;
                 text.lines().next().unwrap_or_default().to_owned()
             }
             (None, Some(password)) => password.to_owned(),
@@ -257,7 +264,7 @@ pub(crate) struct StoreArgs {
 
 /// Reads the file of `--s3-passwd-file`.
 fn s3_keys(path: &Path) -> Result<(String, String), Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
+    let text = std::fs::read_to_string(path).concerning(path)?;
     let keys = text.trim_end_matches(['\r', '\n']).split_once(':');
     match keys.filter(|(key, secret)| !key.is_empty() && !secret.contains(['\r', '\n'])) {
         Some((key, secret)) => Ok((key.to_owned(), secret.to_owned())),

@@ -1,7 +1,9 @@
-//! The counters of an image on a server, for `ferofs stats`: how much of it is stored, and what the fetcher has done.
+//! The counters of an image on a server, for `ferofs stats`: how much of it is stored, and what the
+//! fetcher has done.
 //!
-//! The threads that answer requests must not wait for the fetcher. So they give the counters as they were last known, and wake a thread that asks
-//! for newer ones. The command reads the counters again until their number has changed.
+//! The threads that answer requests must not wait for the fetcher. So they give the counters as
+//! they were last known, and wake a thread that asks for newer ones. The command reads the counters
+//! again until their number has changed.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -9,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::Builder;
 
 use ferofs_fuse::MoreStats;
-use ferofs_remote::cache::Entry;
-use ferofs_remote::channel::Client;
-use ferofs_remote::fetch::FetchStats;
+use ferofs_serve::cache::Entry;
+use ferofs_serve::channel::Client;
+use ferofs_serve::fetch::FetchStats;
 use parking_lot::{Condvar, Mutex};
 
 use crate::cmd::mount::stats::{NUMBER, SILENT, STATE};

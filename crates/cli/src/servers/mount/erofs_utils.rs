@@ -1,9 +1,10 @@
-//! The options of erofs-utils for images on servers: `-o oci.NAME=VALUE` and `-o s3.NAME=VALUE`. They also say what SOURCE is:
-//! the name of an image in a registry, without `oci://`, or BUCKET/KEY, without `s3://`.
+//! The options of erofs-utils for images on servers: `-o oci.NAME=VALUE` and `-o s3.NAME=VALUE`.
+//! They also say what SOURCE is: the name of an image in a registry, without `oci://`, or
+//! BUCKET/KEY, without `s3://`.
 
 use crate::args::image::ImageArgs;
 use crate::cmd::mount::options::{InvalidOption, split, unquoted};
-use crate::exit::Failure;
+use crate::exit::{Concerning, Failure};
 use crate::servers::args::remote::{RegistryArgs, StoreArgs};
 
 /// The help of mount.erofs, with these options.
@@ -11,16 +12,18 @@ pub(crate) const HELP: &str = "mount.erofs -u DIR unmounts, and mount.erofs --re
 With -o oci.blob=, oci.layer=, oci.platform=, oci.username=, oci.password= and oci.insecure, IMAGE is the name of an image in a registry; with \
 -o s3.endpoint=, s3.passwd_file=, s3.region=, s3.sig= and s3.urlstyle= it is BUCKET/KEY. Both are mounted through FUSE.";
 
-/// Takes the options of erofs-utils out of `options`, and applies them to `image`, which the kernel shall mount if `is_kernel`.
+/// Takes the options of erofs-utils out of `options`, and applies them to `image`, which the kernel
+/// shall mount if `is_kernel`.
 ///
 /// # Errors
-/// An option that ferofs does not know, or whose value is wrong; an image on a server for the kernel.
+/// An option that ferofs does not know, or whose value is wrong; an image on a server for the
+/// kernel.
 pub(crate) fn take(
     options: &mut [String],
     image: &mut ImageArgs,
     is_kernel: bool,
 ) -> Result<(), Failure> {
-    apply(options, image).map_err(|error| Failure::about(&image.path, error))?;
+    apply(options, image).concerning(&image.path)?;
     if is_kernel && image.path.is_remote() {
         let reason = "the kernel cannot mount an image on a server; -t erofs.fuse can";
         return Err(Failure::about(&image.path, reason));
@@ -105,7 +108,7 @@ fn set_registry(
         "layer" => {
             let position: usize =
                 text()?.parse().map_err(|_| "not the number of a layer, from 0")?;
-            registry.layer = Some(ferofs_remote::oci::LayerChoice::Index(position));
+            registry.layer = Some(ferofs_serve::oci::LayerChoice::Index(position));
         }
         "platform" => registry.platform = Some(text()?),
         "username" => registry.user = Some(text()?),
@@ -177,7 +180,7 @@ mod tests {
         let options = image.servers.remote.options().unwrap();
         assert_eq!(options.oci.user, Some(("me".into(), "a,b".into())));
         assert_eq!(options.oci.plain_http, Some(true));
-        assert_eq!(options.oci.layer, Some(ferofs_remote::oci::LayerChoice::Index(2)));
+        assert_eq!(options.oci.layer, Some(ferofs_serve::oci::LayerChoice::Index(2)));
 
         let (image, _) =
             taken("bucket/a/key", "s3.endpoint=s3.example.org,s3.region=r,s3.sig=4").unwrap();
@@ -200,7 +203,7 @@ mod tests {
             taken("a", list).map(|(image, _)| image.servers.remote.chosen_layer().cloned())
         };
         for list in [format!("oci.blob={hex}"), format!("oci.blob=sha256:{hex}")] {
-            let digest = ferofs_remote::oci::LayerChoice::Digest(format!("sha256:{hex}"));
+            let digest = ferofs_serve::oci::LayerChoice::Digest(format!("sha256:{hex}"));
             assert_eq!(layer(&list), Ok(Some(digest)), "{list}");
         }
         assert!(layer(&format!("oci.blob={hex},oci.layer=0")).is_err());

@@ -1,9 +1,10 @@
 //! The fetcher of a mount: a process that has the network, and no files but the cache.
 //!
-//! The daemon decodes the image, and has neither. Before it mounts, it starts this program again with the same arguments as
-//! the supervisor: a process that starts the fetcher, and starts another one when the fetcher has been killed. The fetcher opens the
-//! image on the server and reports what it knows of it, so that the daemon finds the entry in the cache. Then it serves the
-//! daemon's requests at the other end of a socket, its standard input, until the daemon closes its end.
+//! The daemon decodes the image, and has neither. Before it mounts, it starts this program again
+//! with the same arguments as the supervisor: a process that starts the fetcher, and starts another
+//! one when the fetcher has been killed. The fetcher opens the image on the server and reports what
+//! it knows of it, so that the daemon finds the entry in the cache. Then it serves the daemon's
+//! requests at the other end of a socket, its standard input, until the daemon closes its end.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,9 +16,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferofs_remote::cache::Entry;
-use ferofs_remote::channel::{self, Client};
-use ferofs_remote::open::{Known, RemoteImage};
+use ferofs_serve::cache::Entry;
+use ferofs_serve::channel::{self, Client};
+use ferofs_serve::open::{Known, RemoteImage};
 
 use crate::args::hidden;
 use crate::args::image::ImageArgs;
@@ -74,8 +75,7 @@ pub(crate) fn run_role(args: &Args, confined: bool) -> Option<Outcome> {
 pub(crate) fn start(image: &ImageArgs) -> Result<Fetched, Failure> {
     image.check_remote()?;
     let (own, other) = channel::pair()?;
-    let directory = std::env::current_dir()
-        .map_err(|e| Failure::about(Path::new("the current directory"), e))?;
+    let directory = hidden::current_dir();
     let mut supervisor = again(image, &directory, SUPERVISOR)?
         .stdin(other)
         .stdout(Stdio::piped())
@@ -153,7 +153,8 @@ fn supervise(args: &Args) -> Outcome {
     }
 }
 
-/// Waits for this time, or until the daemon has closed its end of the socket: then there is nobody to fetch for.
+/// Waits for this time, or until the daemon has closed its end of the socket: then there is nobody
+/// to fetch for.
 fn has_closed(socket: &OwnedFd, time: Duration) -> io::Result<bool> {
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
     match poll(&mut [PollFd::new(socket, PollFlags::empty())], Some(&time)) {
@@ -178,7 +179,8 @@ impl Streams {
         Ok(Self { null, log: daemon::open_log(log.as_deref(), daemon::is_daemon())? })
     }
 
-    /// Lets the daemon see the end of the report, and the user's terminal see the end of messages: further ones go to the log.
+    /// Lets the daemon see the end of the report, and the user's terminal see the end of messages:
+    /// further ones go to the log.
     fn replace(self) -> io::Result<()> {
         rustix::stdio::dup2_stdout(&self.null)?;
         Ok(self.log.map_or(Ok(()), rustix::stdio::dup2_stderr)?)
@@ -227,7 +229,7 @@ fn serve(args: &Args, opened: &RemoteImage, confined: bool, prefetch_metadata: b
     let folder = std::path::absolute(image.servers.cache.folder())?;
     std::env::set_current_dir("/")?;
     if confined {
-        let confined = ferofs_remote::confine::confine(&folder, &image.servers.credential_files());
+        let confined = ferofs_serve::confine::confine(&folder, &image.servers.credential_files());
         confined.map_err(|e| Failure::about(&folder, format!("sandbox of the fetcher: {e}")))?;
     }
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;

@@ -1,4 +1,5 @@
-//! Options of images on servers in `-o`, for lines of fstab(5): `cache_dir=DIR` is `--cache-dir DIR`, `offline` is `--offline`.
+//! Options of images on servers in `-o`, for lines of fstab(5): `cache_dir=DIR` is `--cache-dir
+//! DIR`, `offline` is `--offline`.
 
 use std::ffi::OsString;
 
@@ -9,7 +10,8 @@ use crate::cmd::mount::args::Args;
 use crate::cmd::mount::options::{InvalidOption, split, unquoted};
 use crate::servers::args::ServerArgs;
 
-/// Takes the options of images on servers out of the lists of `-o`, and applies them to the other arguments.
+/// Takes the options of images on servers out of the lists of `-o`, and applies them to the other
+/// arguments.
 ///
 /// # Errors
 /// An option whose value is wrong.
@@ -93,7 +95,8 @@ impl ServerOptions {
     }
 }
 
-/// The option without a value that it has when it is not given: that would replace the value of the command line.
+/// The option without a value that it has when it is not given: that would replace the value of the
+/// command line.
 fn without_default(arg: Arg) -> Arg {
     let arg = arg.env(Resettable::Reset).default_value(Resettable::Reset);
     if matches!(arg.get_action(), ArgAction::SetTrue) {

@@ -1,7 +1,9 @@
-//! What the fetcher of a mount fetches before readers need it: all of the image, or the files of an access profile.
+//! What the fetcher of a mount fetches before readers need it: all of the image, or the files of an
+//! access profile.
 //!
-//! The fetcher never looks into an image. So the daemon, after it has given up its rights, finds where the files are, joins the ranges to few
-//! large ones, and has the fetcher fetch them in the background. Nothing else waits for this, or fails because of it.
+//! The fetcher never looks into an image. So the daemon, after it has given up its rights, finds
+//! where the files are, joins the ranges to few large ones, and has the fetcher fetch them in the
+//! background. Nothing else waits for this, or fails because of it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,19 +16,22 @@ use std::time::{Duration, Instant};
 
 use ferofs::escape::Escaped;
 use ferofs::read::{Image, Profile};
-use ferofs_remote::cache::Entry;
-use ferofs_remote::channel::{BACKGROUND_MAX, Client};
-use ferofs_remote::fetch::join_ranges;
+use ferofs_serve::cache::Entry;
+use ferofs_serve::channel::{BACKGROUND_MAX, Client};
+use ferofs_serve::fetch::join_ranges;
 
-use crate::exit::Failure;
+use crate::exit::{Concerning, Failure};
 use crate::print::output::message;
 use crate::servers::args::ServerArgs;
 
-/// Bytes of an access profile that are read, about 70,000 ranges. It has the most-read ranges first: the others are fetched when they are read.
+/// Bytes of an access profile that are read, about 70,000 ranges. It has the most-read ranges
+/// first: the others are fetched when they are read.
 const PROFILE_MAX: u64 = 4 << 20;
-/// Ranges of an image that are found before they are joined, which bounds the memory for a hostile image.
+/// Ranges of an image that are found before they are joined, which bounds the memory for a hostile
+/// image.
 const RANGES_MAX: usize = 1 << 17;
-/// How long the daemon looks for the files of a profile, which may have to be fetched, too. What was found until then is fetched.
+/// How long the daemon looks for the files of a profile, which may have to be fetched, too. What
+/// was found until then is fetched.
 const FIND_TIME: Duration = Duration::from_secs(60);
 /// The nice value of the thread: threads that answer requests come first.
 const NICE: i32 = 10;
@@ -34,14 +39,14 @@ const NICE: i32 = 10;
 /// What a mount prefetches.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct PrefetchArgs {
-    /// Of an image on a server, fetch this in the background: `all`, `none`, or the files of an access profile (--record-profile). `none` still
-    /// fetches what follows in sequential reads [default: the files of the access profile that was pushed with the image, and the metadata near
-    /// the root]
+    /// Of an image on a server, fetch this in the background: `all`, `none`, or the files of an
+    /// access profile (--record-profile). `none` still fetches what follows in sequential reads
+    /// [default: the files of the access profile that was pushed with the image, and the metadata
+    /// near the root]
     #[arg(long, hide_short_help = true, value_name = "all|none|PROFILE")]
     pub(crate) prefetch: Option<Prefetch>,
 }
 
-/// The value of --prefetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Prefetch {
     /// The whole image.
@@ -95,7 +100,8 @@ pub(crate) struct Background {
 }
 
 impl Plan {
-    /// Opens the profile. Must be called before the sandbox starts: the sandbox forbids opening files.
+    /// Opens the profile. Must be called before the sandbox starts: the sandbox forbids opening
+    /// files.
     pub(crate) fn open(
         choice: Option<&Prefetch>,
         location: &Path,
@@ -113,7 +119,7 @@ impl Plan {
         }
         let profile = match choice {
             Some(Prefetch::Profile(path)) => {
-                Some((path.clone(), File::open(path).map_err(|e| Failure::about(path, e))?))
+                Some((path.clone(), File::open(path).concerning(path)?))
             }
             _ if Prefetch::wants_profile_of_image(choice) => match entry.profile() {
                 Ok(file) => file.map(|file| (location.to_owned(), file)),

@@ -1,5 +1,5 @@
-//! The inodes that the walk has found, and the number of names that lead to each. An inode with one name takes one bit, so that memory hardly
-//! grows with the number of files.
+//! The inodes that the walk has found, and the number of names that lead to each. An inode with one
+//! name takes one bit, so that memory hardly grows with the number of files.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ const METABOX: u64 = 1 << 63;
 /// An inode that could not be read.
 pub(super) const UNREADABLE: Links = Links { file_type: None, stored: 0, found: 1 };
 
-/// The links of an inode that is a directory, cannot be read, or has another number of links than one.
+/// The links of an inode that is a directory, cannot be read, or has another number of links than
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     /// Its file type, if the inode could be read.
@@ -64,7 +65,8 @@ impl Seen {
             || self.links.get(&nid).is_some_and(|links| links.file_type.is_none())
     }
 
-    /// Adds an inode that cannot be read. It takes no page: a short directory can name any number of places outside the image.
+    /// Adds an inode that cannot be read. It takes no page: a short directory can name any number
+    /// of places outside the image.
     pub(super) fn insert_unreadable(&mut self, nid: Nid) {
         self.count = self.count.saturating_add(1);
         self.links.insert(nid, UNREADABLE);
@@ -81,7 +83,8 @@ impl Seen {
         }
     }
 
-    /// The links of an inode that was added; `first` reads those with which it was, if they are not stored.
+    /// The links of an inode that was added; `first` reads those with which it was, if they are not
+    /// stored.
     pub(super) fn links_mut(&mut self, nid: Nid, first: impl FnOnce() -> Links) -> &mut Links {
         self.links.entry(nid).or_insert_with(first)
     }

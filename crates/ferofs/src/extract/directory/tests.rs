@@ -1,61 +1,16 @@
 //! Builds images of small trees, and extracts them.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 use crate::extract::boundary::boundary;
-use crate::extract::tar;
-use ferofs_build as build;
-
-fn build_and_extract(source: &Path, target: &Path, options: &Options) -> Summary {
-    let path = source.with_extension("image");
-    let mut request = build::Options::new(source);
-    request.data.compression = Some(build::Compression::lz4(0).unwrap());
-    build::build(&request, &path).unwrap();
-    let image = Image::open(ferofs_read::FileSource::open(&path, 0).unwrap()).unwrap();
-    extract(&image, &image.root().unwrap(), target, options, &|path, error| {
-        panic!("{}: {error}", path.display());
-    })
-    .unwrap()
-}
+use crate::extract::{Existing, tar};
+use ferofs_write as build;
 
 #[test]
-fn the_extracted_tree_equals_the_source() {
-    let dir = tempfile::tempdir().unwrap();
-    let (source, target) = (dir.path().join("source"), dir.path().join("target"));
-    fs::create_dir_all(source.join("below")).unwrap();
-    fs::write(source.join("below/file"), "words ".repeat(5000)).unwrap();
-    // Only root keeps owners, and with them setuid bits.
-    let mode = if Options::default().owners { 0o4751 } else { 0o751 };
-    fs::set_permissions(source.join("below/file"), fs::Permissions::from_mode(mode)).unwrap();
-    fs::hard_link(source.join("below/file"), source.join("again")).unwrap();
-    symlink("below/file", source.join("link")).unwrap();
-    let sparse = fs::File::create(source.join("sparse")).unwrap();
-    sparse.set_len(40 << 20).unwrap();
-    fs::set_permissions(source.join("below"), fs::Permissions::from_mode(0o555)).unwrap();
-
-    let summary = build_and_extract(&source, &target, &Options::default());
-    assert_eq!((summary.names, summary.failures), (5, 0));
-    for name in ["", "below", "below/file", "link", "sparse"] {
-        let (a, b) = (source.join(name), target.join(name));
-        let (a, b) = (fs::symlink_metadata(a).unwrap(), fs::symlink_metadata(b).unwrap());
-        assert_eq!(
-            (a.mode(), a.len(), a.mtime(), a.mtime_nsec()),
-            (b.mode(), b.len(), b.mtime(), b.mtime_nsec())
-        );
-    }
-    assert_eq!(
-        fs::read(source.join("again")).unwrap(),
-        fs::read(target.join("below/file")).unwrap()
-    );
-    let inode = |name| fs::metadata(target.join(name)).unwrap().ino();
-    assert_eq!(inode("again"), inode("below/file"));
-    assert_eq!(fs::metadata(target.join("sparse")).unwrap().blocks(), 0);
-}
-
-#[test]
-fn attributes_are_not_set_on_a_file_that_replaced_the_extracted_one() {
+fn a_file_that_replaced_the_extracted_one_gets_no_attributes() {
     let dir = tempfile::tempdir().unwrap();
     let (source, target) = (dir.path().join("source"), dir.path().join("target"));
     let outside = dir.path().join("outside");
@@ -106,26 +61,6 @@ fn attributes_are_not_set_on_a_file_that_replaced_the_extracted_one() {
     for path in [&outside, &target.join("other")] {
         assert_ne!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o777);
     }
-}
-
-#[test]
-fn a_symbolic_link_in_the_target_is_not_followed() {
-    let dir = tempfile::tempdir().unwrap();
-    let (source, target) = (dir.path().join("source"), dir.path().join("target"));
-    let outside = dir.path().join("outside");
-    fs::create_dir_all(source.join("below")).unwrap();
-    fs::write(source.join("below/file"), "x").unwrap();
-    fs::create_dir_all(&outside).unwrap();
-    fs::create_dir_all(&target).unwrap();
-    symlink(&outside, target.join("below")).unwrap();
-
-    let path = dir.path().join("image");
-    build::build(&build::Options::new(&source), &path).unwrap();
-    let image = Image::open(ferofs_read::FileSource::open(&path, 0).unwrap()).unwrap();
-    let options = Options::default();
-    let summary = extract(&image, &image.root().unwrap(), &target, &options, &|_, _| {}).unwrap();
-    assert!(summary.failures > 0);
-    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
 
 /// An image's file, and what reading the byte at a position does.
@@ -200,6 +135,33 @@ fn a_panic_of_a_reader_ends_the_extraction() {
             catch(|| crate::check::check(&image, &options)).is_err(),
             "{workers} workers, check"
         );
+    }
+}
+
+/// Without the image's time, the file is replaced when the extraction is continued.
+#[test]
+fn a_file_without_an_attribute_does_not_get_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, path) = (dir.path().join("source"), dir.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "content").unwrap();
+    let mut options = build::Options::new(&source);
+    options.attributes.all_time = Some(build::Timestamp { secs: 1_000_000_000, nanos: 0 });
+    // Linux takes names of at most 255 bytes.
+    let line = format!("file x user.{}=value", "n".repeat(251));
+    options.source.definitions = build::Definitions::parse(line.as_bytes()).unwrap();
+    build::build(&options, &path).unwrap();
+    let image = Image::open(ferofs_read::FileSource::open(&path, 0).unwrap()).unwrap();
+    let (root, target) = (image.root().unwrap(), dir.path().join("target"));
+    let options = Options { existing: Existing::SkipSame, ..Options::default() };
+    for _ in 0..2 {
+        let errors = Mutex::new(Vec::new());
+        let noted = |_: &Path, error: &Error| errors.lock().push(error.to_string());
+        extract(&image, &root, &target, &options, &noted).unwrap();
+        let errors = errors.into_inner();
+        assert!(errors.len() == 1 && errors[0].contains("set attribute user.n"), "{errors:?}");
+        let time = rustix::fs::stat(target.join("file")).unwrap().st_mtime;
+        assert_ne!(time, 1_000_000_000);
     }
 }
 

@@ -1,4 +1,5 @@
-//! The headers of an entry: a ustar block, and before it a PAX header for values that do not fit into the block.
+//! The headers of an entry: a ustar block, and before it a PAX header for values that do not fit
+//! into the block.
 //!
 //! Source: POSIX.1, pax, "ustar Interchange Format" and "pax Extended Header".
 

@@ -1,4 +1,5 @@
-//! The bytes of a file that an archive stores: all, or, if the holes are large, those outside of holes.
+//! The bytes of a file that an archive stores: all, or, if the holes are large, those outside of
+//! holes.
 //!
 //! A sparse file is stored in GNU tar's "PAX format, version 1.0": a map, then the data.
 
@@ -11,8 +12,8 @@ use crate::error::{Corruption, Result};
 use ferofs_format::units::to_u64;
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
-/// Bytes of all holes of a file from which on it is stored as sparse. Below, holes are stored as zeroes, which all tar readers
-/// support.
+/// Bytes of all holes of a file from which on it is stored as sparse. Below, holes are stored as
+/// zeroes, which all tar readers support.
 const SPARSE_MIN: u64 = 64 << 10;
 
 /// The stored ranges of a file.
@@ -26,7 +27,8 @@ pub(super) struct StoredRanges {
 }
 
 impl StoredRanges {
-    /// Determines the ranges of a file. A file with stored data outside of the image is refused: its size could be anything.
+    /// Determines the ranges of a file. A file with stored data outside of the image is refused:
+    /// its size could be anything.
     pub(super) fn of(image: &Image, inode: &Inode) -> Result<Self> {
         let size = inode.size();
         let mut data: Vec<Range<u64>> = Vec::new();
@@ -105,7 +107,8 @@ impl StoredRanges {
         let path = std::mem::take(&mut header.path);
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let dir = path.strip_suffix(name).unwrap_or_default();
-        // A tar program without support for sparse files extracts the map and the data under this name.
+        // A tar program without support for sparse files extracts the map and the data under this
+        // name.
         header.path = [dir, b"GNUSparseFile.0/", name].concat();
         for (key, value) in [
             ("GNU.sparse.major", b"1".to_vec()),

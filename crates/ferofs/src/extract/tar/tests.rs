@@ -1,11 +1,12 @@
 //! Tests archives of small images.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use ferofs_build as build;
 use ferofs_read::FileSource;
+use ferofs_write as build;
 
 fn image(fill: impl FnOnce(&Path)) -> Image {
     let dir = tempfile::tempdir().unwrap();

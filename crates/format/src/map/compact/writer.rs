@@ -1,5 +1,5 @@
-//! Writes compact indexes as a stream: an lcluster that a compact index cannot store is an error when it is pushed.
-//! Source: FORMAT.md 6.5.
+//! Writes compact indexes as a stream: an lcluster that a compact index cannot store is an error
+//! when it is pushed. Source: FORMAT.md 6.5.
 
 use alloc::vec::Vec;
 
@@ -9,13 +9,15 @@ use crate::map::lcluster::{Delta0, Head, Lcluster, MAX_DISTANCE};
 
 /// Writes a compact index, lcluster by lcluster.
 ///
-/// A HEAD at address 0 has no blocks (its extent is inline, a fragment, or empty at the file's end), and
-/// all later HEADs must be at 0, too. The address that a reader computes for them is meaningless.
+/// A HEAD at address 0 has no blocks (its extent is inline, a fragment, or empty at the file's
+/// end), and all later HEADs must be at 0, too. The address that a reader computes for them is
+/// meaningless.
 #[derive(Clone, Debug)]
 pub struct CompactWriter {
     index: CompactIndex,
     next: u64,
-    /// The HEAD of the current extent, and the last lcluster to which a `delta1` of the extent leads.
+    /// The HEAD of the current extent, and the last lcluster to which a `delta1` of the extent
+    /// leads.
     extent: Option<(u64, u64)>,
     /// Whether a HEAD at address 0 was pushed.
     in_tail: bool,
@@ -58,13 +60,15 @@ impl CompactWriter {
         }
     }
 
-    /// Adds the next lcluster. If that completes its pack, or is the file's last lcluster, appends the pack to `out`.
+    /// Adds the next lcluster. If that completes its pack, or is the file's last lcluster, appends
+    /// the pack to `out`.
     ///
     /// # Errors
-    /// [`Fault::Map`] for what compact indexes cannot store: a partial reference, the mark of a hole, addresses within a pack
-    /// that do not follow each other, one NONHEAD after a HEAD without the block count that big pclusters
-    /// need; for distances that do not lead to the HEAD; for too many lclusters. [`Fault::OutOfRange`] for
-    /// an address beyond 32 bits or an offset outside the lcluster. After an error the writer must not be used.
+    /// [`Fault::Map`] for what compact indexes cannot store: a partial reference, the mark of a
+    /// hole, addresses within a pack that do not follow each other, one NONHEAD after a HEAD
+    /// without the block count that big pclusters need; for distances that do not lead to the HEAD;
+    /// for too many lclusters. [`Fault::OutOfRange`] for an address beyond 32 bits or an offset
+    /// outside the lcluster. After an error the writer must not be used.
     pub fn push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<()> {
         self.try_push(lcluster, out)
             .map_err(|fault| FormatError::new(Structure::CompactIndex, fault))
@@ -111,7 +115,8 @@ impl CompactWriter {
 
     fn begin(&mut self, first: &Lcluster) -> Result<PackPlace, Fault> {
         let place = self.index.locate(self.next).ok_or(Fault::Overflow("i_size"))?;
-        // A block count gives the blocks of the previous pack's last HEAD; without one it has one block.
+        // A block count gives the blocks of the previous pack's last HEAD; without one it has one
+        // block.
         let counts = matches!(first, Lcluster::NonHead { delta0: Delta0::BlockCount(_), .. });
         let default_base = self.next_base.wrapping_add(u32::from(self.head_uncounted && !counts));
         self.filling = Filling { default_base, ..Filling::default() };
@@ -289,7 +294,8 @@ mod tests {
                     (Lcluster::NonHead { delta0, delta1 }, Lcluster::NonHead { delta0: wanted, .. }) => {
                         prop_assert_eq!(delta0, wanted);
                         prop_assert!(delta1 > 0 && lcn + u64::from(delta1) <= next_head);
-                        // Only the last record of a pack, as a block count or at the limit, stops short.
+                        // Only the last record of a pack, as a block count or at the limit, stops
+                        // short.
                         let place = index.place(Lcn::new(lcn)).unwrap();
                         let end = place.first().get() + place.slots();
                         let stops = lcn + u64::from(delta1);

@@ -9,10 +9,12 @@ use crate::format::plan::Reference;
 use crate::format::prediction::Prediction;
 use ferofs_format::units::to_usize;
 
-/// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is malformed.
+/// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is
+/// malformed.
 pub const REFERENCES_MAX: usize = 16 << 20;
-/// Decoded bytes of extents that several threads decode at the same time. Each may hold a whole extent of which it wants a part, and a
-/// decoder for it, so only one thread decodes longer extents.
+/// Decoded bytes of extents that several threads decode at the same time. Each may hold a whole
+/// extent of which it wants a part, and a decoder for it, so only one thread decodes longer
+/// extents.
 pub(crate) const SMALL_EXTENT: u64 = 512 << 10;
 
 /// The base image, from which dictionaries are read.
@@ -47,7 +49,8 @@ impl Base<'_> {
         if to_usize(total) > REFERENCES_MAX {
             return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
         }
-        // Each part is written completely below: clearing all of it first takes a visible part of the time.
+        // Each part is written completely below: clearing all of it first takes a visible part of
+        // the time.
         resize(dictionary, to_usize(total));
         let mut rest = &mut dictionary[..];
         let mut references = references.iter().copied();
@@ -149,7 +152,8 @@ pub(super) fn resize(bytes: &mut Vec<u8>, len: usize) {
     bytes.resize(len, 0);
 }
 
-/// Decoded bytes of the longest extent that holds some of the `len` bytes from `offset` on of `inode`, a file or the packed inode.
+/// Decoded bytes of the longest extent that holds some of the `len` bytes from `offset` on of
+/// `inode`, a file or the packed inode.
 fn longest_extent(image: &Image, inode: &Inode, offset: u64, len: u64) -> Result<u64> {
     let end = offset.saturating_add(len);
     let mut longest = 0;
@@ -182,8 +186,9 @@ fn longest_extent(image: &Image, inode: &Inode, offset: u64, len: u64) -> Result
     Ok(longest)
 }
 
-/// Calls the functions that `start` gives, one for each thread, with all `parts`, in up to `threads` threads. The order of the calls is any.
-/// The parts are made when a thread takes them: a list of them would take more memory than the plan that they come from.
+/// Calls the functions that `start` gives, one for each thread, with all `parts`, in up to
+/// `threads` threads. The order of the calls is any. The parts are made when a thread takes them: a
+/// list of them would take more memory than the plan that they come from.
 pub(super) fn parallel<T: Send, F: FnMut(T) -> Result<()>>(
     threads: usize,
     parts: impl Iterator<Item = T> + Send,

@@ -1,17 +1,18 @@
-//! A payload as differences to bytes of the dictionary that lie beside it, for content of which most bytes are equal, but not in long
-//! runs. Layout: docs/PATCH_FORMAT.md.
+//! A payload as differences to bytes of the dictionary that lie beside it, for content of which
+//! most bytes are equal, but not in long runs. Layout: docs/PATCH_FORMAT.md.
 
 use crate::error::{Error, PatchFault, Result};
 use crate::format::columns::{ColumnReader, Columns};
 use ferofs_format::units::{to_u64, to_usize};
 
-/// Bytes of a decoded delta at most. It is held in memory beside the payload and the dictionary. `create` makes no longer ones, and a patch that has
-/// one is malformed.
+/// Bytes of a decoded delta at most. It is held in memory beside the payload and the dictionary.
+/// `create` makes no longer ones, and a patch that has one is malformed.
 pub const DELTA_MAX: usize = 2 << 20;
 
 const MALFORMED: &str = "a delta is wrong";
 
-/// A part of a payload: `add` bytes that lie beside bytes of the dictionary, and then `insert` bytes that lie beside none.
+/// A part of a payload: `add` bytes that lie beside bytes of the dictionary, and then `insert`
+/// bytes that lie beside none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The position in the dictionary.

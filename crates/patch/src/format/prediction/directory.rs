@@ -1,5 +1,5 @@
-//! Predicts the content of a new directory: the entries of the old one with the new numbers of their inodes, packed as a build packs them.
-//! Source: FORMAT.md 3.
+//! Predicts the content of a new directory: the entries of the old one with the new numbers of
+//! their inodes, packed as a build packs them. Source: FORMAT.md 3.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ use crate::error::Result;
 use crate::format::relocation::{Edit, Target};
 use ferofs_format::units::{to_u64, to_usize};
 
-/// Bytes of a directory that is predicted: it is decoded in memory. Larger ones are compressed without a prediction; mostly, nearly all
-/// of their blocks stay as they are.
+/// Bytes of a directory that is predicted: it is decoded in memory. Larger ones are compressed
+/// without a prediction; mostly, nearly all of their blocks stay as they are.
 const DIRECTORY_MAX: u64 = 1 << 20;
 
 /// The work of finding an entry's inode, sorting it in and writing it, in units of about 100 ns.
@@ -29,7 +29,8 @@ pub(crate) struct NewEntry {
     pub(super) name: Vec<u8>,
     pub(super) file_type: Option<FileType>,
     pub(super) target: Target,
-    /// Whether the old directory has this entry: then a new inode that resembles `target` takes its place.
+    /// Whether the old directory has this entry: then a new inode that resembles `target` takes its
+    /// place.
     pub(super) is_old: bool,
 }
 
@@ -48,8 +49,8 @@ pub fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<ferofs_re
     Ok(Some(image.read_dir(source)?.collect::<std::result::Result<_, _>>()?))
 }
 
-/// The entries of the new directory that resembles `source`, sorted by name. The work counts for the image: a patch can have many edits of
-/// a small directory, and refer to it often.
+/// The entries of the new directory that resembles `source`, sorted by name. The work counts for
+/// the image: a patch can have many edits of a small directory, and refer to it often.
 pub(super) fn new_entries<'e>(
     image: &Image,
     source: &Inode,
@@ -109,8 +110,8 @@ impl Content {
         Some(Self { bytes, chunks: None })
     }
 
-    /// The entries in the blocks of the old directory `source`, of which those stay in which nothing changes; `first` is the address of the
-    /// first new block.
+    /// The entries in the blocks of the old directory `source`, of which those stay in which
+    /// nothing changes; `first` is the address of the first new block.
     pub(super) fn in_chunks(
         image: &Image,
         source: &Inode,
@@ -178,8 +179,9 @@ fn append_block(
     write_block(entries, out)
 }
 
-/// Lays out a directory with `entries` in the blocks of the old directory `source`: a block whose entries do not change stays where it is. `can_stay`
-/// says whether a block with these entries may be an old one. `None` if a name is invalid.
+/// Lays out a directory with `entries` in the blocks of the old directory `source`: a block whose
+/// entries do not change stays where it is. `can_stay` says whether a block with these entries may
+/// be an old one. `None` if a name is invalid.
 pub fn in_old_blocks(
     image: &Image,
     source: &Inode,
@@ -230,7 +232,8 @@ fn is_same(
     Ok(read.is_ok() && found == expected)
 }
 
-/// The first name of each block of the directory `inode`, and the block's address if it is a whole block of the primary device.
+/// The first name of each block of the directory `inode`, and the block's address if it is a whole
+/// block of the primary device.
 fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
     let block = old.superblock().block_size;
     let mut blocks = Vec::new();

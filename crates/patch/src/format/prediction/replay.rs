@@ -1,4 +1,5 @@
-//! Finds the old inodes that new inodes resemble, in an order in which most follow from the one before.
+//! Finds the old inodes that new inodes resemble, in an order in which most follow from the one
+//! before.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,10 +12,11 @@ use crate::error::{Error, PatchFault, Result};
 use crate::format::relocation::{FIELDS, Relocated, SourceCode};
 use ferofs_format::units::{to_u64, to_usize};
 
-/// Entries of old directories that wait for their new inodes, at most: 4 MiB for directories and for other files each. Entries beyond it
-/// are named by their inode number.
+/// Entries of old directories that wait for their new inodes, at most: 4 MiB for directories and
+/// for other files each. Entries beyond it are named by their inode number.
 const WAITING_MAX: usize = 1 << 19;
-/// Waiting entries that are passed over at most: an inode beyond them is named by its number, so that those before it still wait.
+/// Waiting entries that are passed over at most: an inode beyond them is named by its number, so
+/// that those before it still wait.
 const SKIP_MAX: u32 = 4096;
 
 /// The fields of `inode` that a patch can change, in the order of the format.
@@ -72,7 +74,8 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Starts at the root of `image`. `root_is_free`: the new root goes into free slots of the base.
+    /// Starts at the root of `image`. `root_is_free`: the new root goes into free slots of the
+    /// base.
     pub fn new(image: &'a Image, root_is_free: bool) -> Self {
         let dirs = VecDeque::from([image.superblock().root]);
         Self { image, root_is_free, dirs, files: VecDeque::new(), seen: HashSet::new() }
@@ -127,7 +130,8 @@ impl<'a> Replay<'a> {
         Ok(Some(inode))
     }
 
-    /// Bytes of the new inode with all that follows it, and its blocks, as far as they follow from its source.
+    /// Bytes of the new inode with all that follows it, and its blocks, as far as they follow from
+    /// its source.
     pub fn sizes(
         &self,
         source: &Inode,

@@ -1,8 +1,10 @@
-//! The paper's page pool: memory that is allocated when the image is opened, and that requests borrow while they decode.
+//! The paper's page pool: memory that is allocated when the image is opened, and that requests
+//! borrow while they decode.
 //!
-//! A buffer is a range of adjacent pages. If no free range is long enough, free pages from anywhere can be mapped to adjacent
-//! addresses (vmap): the pool is a file in memory, whose pages can be mapped a second time. Buffers that do not fit the pool
-//! come from the heap, see [`super::super::scratch`].
+//! A buffer is a range of adjacent pages. If no free range is long enough, free pages from anywhere
+//! can be mapped to adjacent addresses (vmap): the pool is a file in memory, whose pages can be
+//! mapped a second time. Buffers that do not fit the pool come from the heap, see
+//! [`super::super::scratch`].
 #![allow(unsafe_code)]
 #![expect(
     clippy::arithmetic_side_effects,
@@ -22,12 +24,12 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::super::buffer_pool::PAGE;
 
-/// The page pool.
 #[derive(Debug)]
 pub(crate) struct PagePool {
     start: NonNull<u8>,
     page: usize,
-    /// The memory file (memfd) of the pages; `None` if the system does not support it, or the pool is empty.
+    /// The memory file (memfd) of the pages; `None` if the system does not support it, or the pool
+    /// is empty.
     file: Option<OwnedFd>,
     state: Mutex<PageStates>,
 }
@@ -40,7 +42,8 @@ struct PageStates {
     peak: usize,
 }
 
-// SAFETY: the pool owns its mapping, which any thread may use; `state` records which pages are borrowed.
+// SAFETY: the pool owns its mapping, which any thread may use; `state` records which pages are
+// borrowed.
 unsafe impl Send for PagePool {}
 // SAFETY: as above: a page is borrowed under the lock, by one owner at a time.
 unsafe impl Sync for PagePool {}
@@ -83,7 +86,8 @@ impl PagePool {
             Some(file) => {
                 rustix::fs::ftruncate(file, u64::try_from(len).unwrap_or(u64::MAX))?;
                 let flags = MapFlags::SHARED | populate;
-                // SAFETY: the kernel chooses the address of the new mapping, so no memory in use is affected.
+                // SAFETY: the kernel chooses the address of the new mapping, so no memory in use is
+                // affected.
                 unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, read_write, flags, file, 0) }
             }
             None => {
@@ -144,7 +148,8 @@ impl PagePool {
         drop(state);
         let reserved = count * self.page;
         let no_access = ProtFlags::empty();
-        // SAFETY: the kernel chooses the address of the new mapping, so no memory in use is affected.
+        // SAFETY: the kernel chooses the address of the new mapping, so no memory in use is
+        // affected.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, no_access, MapFlags::PRIVATE)
         };
@@ -165,7 +170,8 @@ impl PagePool {
             );
             // The runs have `reserved` bytes in total, so each is within the range reserved above.
             let to = mapped.start.as_ptr().wrapping_add(at).cast::<c_void>();
-            // SAFETY: `to` and `bytes` are within the range that was just reserved, which no other code uses.
+            // SAFETY: `to` and `bytes` are within the range that was just reserved, which no other
+            // code uses.
             unsafe { rustix::mm::mmap(to, bytes, read_write, flags, file, offset) }.ok()?;
             at += bytes;
         }
@@ -185,7 +191,8 @@ impl Drop for PagePool {
     fn drop(&mut self) {
         let len = self.len();
         if len > 0 {
-            // SAFETY: the pool owns the mapping, and borrows of its pages have ended. If munmap fails, the memory stays mapped.
+            // SAFETY: the pool owns the mapping, and borrows of its pages have ended. If munmap
+            // fails, the memory stays mapped.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), len) };
         }
     }
@@ -202,8 +209,8 @@ impl Deref for Pages<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: these pages are mapped as long as the pool exists, which `self` borrows, and only `self` has them until it is
-        // dropped; `len` is at most their size.
+        // SAFETY: these pages are mapped as long as the pool exists, which `self` borrows, and only
+        // `self` has them until it is dropped; `len` is at most their size.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
@@ -225,8 +232,8 @@ impl Deref for MappedPages<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the whole range is mapped: `PagePool::map` returns it only then. Only `self` has its pages until it is dropped, so
-        // nothing accesses them through the pool's own mapping.
+        // SAFETY: the whole range is mapped: `PagePool::map` returns it only then. Only `self` has
+        // its pages until it is dropped, so nothing accesses them through the pool's own mapping.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

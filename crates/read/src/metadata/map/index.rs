@@ -1,7 +1,7 @@
 //! Compressed files with full or compact indexes. Source: FORMAT.md 6.2 to 6.6.
 //!
-//! An extent starts in a HEAD lcluster and ends where the next one starts, so a look-up goes back to the
-//! head and on to the next.
+//! An extent starts in a HEAD lcluster and ends where the next one starts, so a look-up goes back
+//! to the head and on to the next.
 
 use ferofs_format::map::{
     CompactIndex, Delta0, FullIndex, Head, HeadKind, IndexFormat, IndexHeader, Lcluster, MapHeader,
@@ -16,8 +16,9 @@ use crate::metadata::inode::Inode;
 use crate::metadata::slow_lookups::MANY_STEPS;
 use crate::volume::MetadataPlace;
 
-/// Steps at most to an extent's head or to the next one; a look-up with more is an error. No sound index needs as many:
-/// 12 MiB of 512-byte lclusters are 24,576, and fragments, which may be longer, take 2,047 lclusters at a step.
+/// Steps at most to an extent's head or to the next one; a look-up with more is an error. No sound
+/// index needs as many: 12 MiB of 512-byte lclusters are 24,576, and fragments, which may be
+/// longer, take 2,047 lclusters at a step.
 const MAX_STEPS: u32 = 1 << 16;
 /// Bytes of the largest pack.
 const PACK_MAX: usize = 32;
@@ -133,7 +134,8 @@ impl<'a> IndexMap<'a> {
         Ok(Extent { start, len, data })
     }
 
-    /// Fails unless a look-up from any lcluster of `extent`, which was found from its start, finds the same.
+    /// Fails unless a look-up from any lcluster of `extent`, which was found from its start, finds
+    /// the same.
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         self.check_records(extent)?;
         // The last check, because it gives only a warning.
@@ -157,7 +159,8 @@ impl<'a> IndexMap<'a> {
         for lcn in head.saturating_add(1)..self.lclusters().min(next.saturating_add(1)) {
             let (delta0, delta1) = match self.lcluster(Lcn::new(lcn))? {
                 Lcluster::NonHead { delta0, delta1 } => (delta0, delta1),
-                // The mark stays in force if Linux 7.2 reads this record before that of the extent's head, or instead of a block count.
+                // The mark stays in force if Linux 7.2 reads this record before that of the
+                // extent's head, or instead of a block count.
                 Lcluster::Head(after)
                     if lcn == next
                         && after.hole
@@ -322,8 +325,8 @@ impl<'a> IndexMap<'a> {
         Ok(ExtentData::Encoded { algorithm, at, encoded_len, partial: head.partial_ref })
     }
 
-    /// Bytes of a pcluster on blocks of its own: an lcluster's, unless the record after its HEAD has a
-    /// block count; 0 for a hole.
+    /// Bytes of a pcluster on blocks of its own: an lcluster's, unless the record after its HEAD
+    /// has a block count; 0 for a hole.
     fn encoded_len(&mut self, found: Found) -> Result<u64> {
         let [first, second] = self.header.big_pclusters;
         let big = if found.head.kind == HeadKind::Head2 { second } else { first };

@@ -22,7 +22,8 @@ pub(crate) struct RecordMap<'a> {
     header: ExtentsHeader,
     index: ExtentIndex,
     in_metabox: bool,
-    /// A record whose data's start is known. Only for records of 4 bytes, whose data is consecutive.
+    /// A record whose data's start is known. Only for records of 4 bytes, whose data is
+    /// consecutive.
     known: Option<(u64, BytePos)>,
 }
 
@@ -84,7 +85,8 @@ impl<'a> RecordMap<'a> {
         Ok(Extent { start, len, data: self.data(&record, len)? })
     }
 
-    /// Fails unless the records are in order, and start in the file: which one a search finds depends on the records that it looks at.
+    /// Fails unless the records are in order, and start in the file: which one a search finds
+    /// depends on the records that it looks at.
     pub(crate) fn check_order(&self) -> Result<()> {
         if matches!(self.header.records, Records::Regular { .. }) {
             return Ok(());

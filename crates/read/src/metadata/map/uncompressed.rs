@@ -1,5 +1,5 @@
-//! Files that are not compressed. Flat files have consecutive blocks, and for `FLAT_INLINE` a tail after the inode (FORMAT.md 2). Files in chunks
-//! have an address for each chunk.
+//! Files that are not compressed. Flat files have consecutive blocks, and for `FLAT_INLINE` a tail
+//! after the inode (FORMAT.md 2). Files in chunks have an address for each chunk.
 
 use ferofs_format::inode::{DataLayout, Place as InodePlace};
 use ferofs_format::map::{ChunkFormat, ChunkIndex};
@@ -42,7 +42,8 @@ impl<'a> FlatMap<'a> {
         }
     }
 
-    /// Bytes of the inline tail: the last block of a file, even a full one. Linux refuses that one, as it cannot end in the inode's block.
+    /// Bytes of the inline tail: the last block of a file, even a full one. Linux refuses that one,
+    /// as it cannot end in the inode's block.
     fn tail_len(&self, size: u64) -> u64 {
         match (self.inode.disk.layout, size.checked_sub(1)) {
             (DataLayout::FlatInline, Some(last)) => {

@@ -1,8 +1,9 @@
-//! Walks directories, and returns one entry at a time. The caller decides which subdirectories the walk enters.
+//! Walks directories, and returns one entry at a time. The caller decides which subdirectories the
+//! walk enters.
 //!
-//! [`Walk`](super::Walk) and the commands that skip directories or read few inodes build on it. Memory is bounded: a
-//! directory's entries are read in parts, and directories are stored as a tree of names, as the paths of a deep tree can be far
-//! longer than its image.
+//! [`Walk`](super::Walk) and the commands that skip directories or read few inodes build on it.
+//! Memory is bounded: a directory's entries are read in parts, and directories are stored as a tree
+//! of names, as the paths of a deep tree can be far longer than its image.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,8 @@ use crate::metadata::inode::Inode;
 use crate::names::{bytes_of, path_of};
 use crate::tree::dir::{DirCookie, DirEntry};
 
-/// Entries of a directory that are read at once, so that memory does not depend on its size. A larger number saves no
-/// time: the next part reads one block again.
+/// Entries of a directory that are read at once, so that memory does not depend on its size. A
+/// larger number saves no time: the next part reads one block again.
 const ENTRIES_AT_ONCE: usize = 1024;
 
 /// The number of a directory, in the order in which the caller asked to enter them.
@@ -47,8 +48,8 @@ pub enum Step {
     Failed(DirId, Error),
 }
 
-/// Iterates over the entries of one directory after another: all of a directory's own entries before those of its
-/// subdirectories, which follow in the order of [`Self::enter`].
+/// Iterates over the entries of one directory after another: all of a directory's own entries
+/// before those of its subdirectories, which follow in the order of [`Self::enter`].
 #[derive(Debug)]
 pub struct DirectoryWalk<'a> {
     image: &'a Image,
@@ -97,8 +98,9 @@ impl<'a> DirectoryWalk<'a> {
         }
     }
 
-    /// Enters the subdirectory `name` of the current directory later. `None` if the walk entered the inode `nid` already, as
-    /// happens when a damaged image has several names for a directory, or a loop.
+    /// Enters the subdirectory `name` of the current directory later. `None` if the walk entered
+    /// the inode `nid` already, as happens when a damaged image has several names for a directory,
+    /// or a loop.
     pub fn enter(&mut self, name: &[u8], nid: Nid) -> Option<DirId> {
         let listing = self.listing.as_mut()?;
         if !self.entered.insert(nid) {
@@ -127,8 +129,8 @@ impl<'a> DirectoryWalk<'a> {
         self.listing.as_ref().map(|listing| &listing.inode)
     }
 
-    /// The path of an entry of the current directory, from the start. A slash in a damaged name stays in the path, but does not
-    /// make it absolute.
+    /// The path of an entry of the current directory, from the start. A slash in a damaged name
+    /// stays in the path, but does not make it absolute.
     #[must_use]
     pub fn entry_path(&self, name: &[u8]) -> PathBuf {
         let dir = bytes_of(self.current_path().as_os_str());

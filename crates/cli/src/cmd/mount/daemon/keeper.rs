@@ -1,9 +1,10 @@
 //! The keeper of a mount: a process that starts the daemon again when it was killed or has crashed.
 //!
-//! It opens and mounts everything, and then makes a copy of itself (fork(2)), which becomes the daemon: it gives up its rights, decodes the
-//! image, and answers requests. The keeper has the connection to the kernel open, so that the mount and the requests in it outlive the
-//! daemon. The next daemon is another copy: it finds the same open files, whatever has happened to their names. It makes the
-//! kernel send the requests again that the dead daemon did not answer.
+//! It opens and mounts everything, and then makes a copy of itself (fork(2)), which becomes the
+//! daemon: it gives up its rights, decodes the image, and answers requests. The keeper has the
+//! connection to the kernel open, so that the mount and the requests in it outlive the daemon. The
+//! next daemon is another copy: it finds the same open files, whatever has happened to their names.
+//! It makes the kernel send the requests again that the dead daemon did not answer.
 //!
 //! The keeper decodes nothing, and can neither execute programs nor unmount.
 
@@ -23,7 +24,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cmd::mount::unmount_helper;
-use crate::exit::{FAILURE, Failure, INTERNAL_ERROR};
+use crate::exit::{FAILURE, Failure, INTERNAL_ERROR, OUT_OF_MEMORY};
 use crate::print::output::message;
 
 /// Privileges that the keeper has and the daemon does not have.
@@ -53,14 +54,16 @@ pub(super) struct Ready(OwnedFd);
 
 /// How a daemon starts.
 pub(super) enum Start {
-    /// The first one. It tells the keeper that it has decoded the image and is going to answer requests.
+    /// The first one. It tells the keeper that it has decoded the image and is going to answer
+    /// requests.
     First(Ready),
     /// One before it has died, and the kernel waits for its answers.
     Again,
 }
 
 impl Keeper<'_> {
-    /// Starts daemons until one ends as it should, or until too many have died. Returns in the keeper and in each daemon.
+    /// Starts daemons until one ends as it should, or until too many have died. Returns in the
+    /// keeper and in each daemon.
     pub(super) fn run(mut self) -> Result<Role, Failure> {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGCHLD])?;
         let (ready_reader, ready_writer) =
@@ -97,6 +100,8 @@ impl Keeper<'_> {
             }
             let Some(end) = wait(daemon, WaitOptions::NOHANG)? else { continue };
             let (how, cause) = match end {
+                // As with the killer of the system: memory may come back.
+                End::Exit(OUT_OF_MEMORY) => ("had no memory".to_owned(), Cause::Kill),
                 End::Exit(code) if code != INTERNAL_ERROR => return Ok(Role::Keeper(code)),
                 End::Exit(_) => ("has crashed".to_owned(), Cause::Crash),
                 End::Signal(9) => ("was killed".to_owned(), Cause::Kill),
@@ -152,14 +157,16 @@ fn wait(process: Pid, options: WaitOptions) -> io::Result<Option<End>> {
 
 /// Deaths are counted for this time.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Daemons that may crash within [`WINDOW`], and that SIGKILL may kill: sent by somebody, or because the machine has no memory.
+/// Daemons that may crash within [`WINDOW`], and that SIGKILL may kill: sent by somebody, or
+/// because the machine has no memory.
 const CRASHES: usize = 5;
 const KILLS: usize = 60;
 /// The pause before a new daemon grows by this time with each death, up to a limit.
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The deaths of the last minute. A daemon that dies again and again, for example at one request, would occupy the machine for ever.
+/// The deaths of the last minute. A daemon that dies again and again, for example at one request,
+/// would occupy the machine for ever.
 #[derive(Debug, Default)]
 struct RecentDeaths(VecDeque<(Instant, Cause)>);
 

@@ -1,8 +1,9 @@
-//! Records of mounts: the arguments with which each was made, so that `mount.erofs --reattach` can make it again when all its processes were
-//! killed.
+//! Records of mounts: the arguments with which each was made, so that `mount.erofs --reattach` can
+//! make it again when all its processes were killed.
 //!
-//! A record is a file that only its user can read: the arguments may have passwords. Its name is the number of the keeper. It has the directory of
-//! the mount, the current directory, the number of variables, the variables, and the arguments; each ends with a zero byte. The unmount helper
+//! A record is a file that only its user can read: the arguments may have passwords. Its name is
+//! the number of the keeper. It has the directory of the mount, the current directory, the number
+//! of variables, the variables, and the arguments; each ends with a zero byte. The unmount helper
 //! removes it.
 
 use std::ffi::{OsStr, OsString};
@@ -30,19 +31,18 @@ pub(crate) struct Record {
 
 impl Record {
     /// The record of a mount on `dir` by this process.
-    pub(super) fn of_this_process(dir: &Path) -> io::Result<Self> {
+    pub(super) fn of_this_process(dir: &Path) -> Self {
         let is_meant = |name: &OsStr| {
             let text = name.to_string_lossy();
             VARIABLES.contains(&&*text)
                 || text.starts_with(hidden::OWN_VARIABLES) && !hidden::is_internal(&text)
         };
-        Ok(Self {
+        Self {
             dir: dir.to_owned(),
-            current: std::env::current_dir()
-                .map_err(|e| io::Error::new(e.kind(), format!("the current directory: {e}")))?,
+            current: hidden::current_dir(),
             variables: std::env::vars_os().filter(|(name, _)| is_meant(name)).collect(),
             args: hidden::args(),
-        })
+        }
     }
 
     /// Stores the record as `file`.

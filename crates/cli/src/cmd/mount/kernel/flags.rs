@@ -1,5 +1,5 @@
-//! Mount options that are flags of the mount and not options of the file system (mount(8), "file-system-independent mount
-//! options").
+//! Mount options that are flags of the mount and not options of the file system (mount(8),
+//! "file-system-independent mount options").
 
 use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags};
 
@@ -30,7 +30,8 @@ const NO_EFFECT: [&str; 14] = [
     "norelatime",
 ];
 
-/// The option that sets an attribute, the one that removes it, and the attribute for fsmount(2) and for mount(2).
+/// The option that sets an attribute, the one that removes it, and the attribute for fsmount(2) and
+/// for mount(2).
 const ATTRIBUTES: [(&str, &str, MountAttrFlags, MountFlags); 7] = [
     ("nosuid", "suid", MountAttrFlags::MOUNT_ATTR_NOSUID, MountFlags::NOSUID),
     ("nodev", "dev", MountAttrFlags::MOUNT_ATTR_NODEV, MountFlags::NODEV),
@@ -47,8 +48,8 @@ const ATTRIBUTES: [(&str, &str, MountAttrFlags, MountFlags); 7] = [
 ];
 
 impl Flags {
-    /// Splits `options` into flags and the options of EROFS and of security modules. The last of two opposite options
-    /// wins.
+    /// Splits `options` into flags and the options of EROFS and of security modules. The last of
+    /// two opposite options wins.
     pub(crate) fn split(options: &[String]) -> (Self, Vec<&str>) {
         Self { attributes: MountAttrFlags::MOUNT_ATTR_RDONLY, propagation: None }.changed(options)
     }
@@ -65,7 +66,8 @@ impl Flags {
         Self { attributes, propagation: None }
     }
 
-    /// As [`Self::split`], for a mount that has these flags: they stay unless an option says otherwise.
+    /// As [`Self::split`], for a mount that has these flags: they stay unless an option says
+    /// otherwise.
     pub(crate) fn changed(self, options: &[String]) -> (Self, Vec<&str>) {
         const ACCESS_TIMES: [MountAttrFlags; 2] =
             [MountAttrFlags::MOUNT_ATTR_NOATIME, MountAttrFlags::MOUNT_ATTR_STRICTATIME];

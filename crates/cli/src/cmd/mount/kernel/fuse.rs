@@ -1,7 +1,8 @@
 //! Mounts the FUSE device as root.
 //!
-//! fuser would mount with the type `fuse`. At `mount -o remount DIR`, mount(8) then starts the source of the mount, the image, as a program
-//! (mount.fuse(8)). With the type `fuse.NAME` it starts the program NAME.
+//! fuser would mount with the type `fuse`. At `mount -o remount DIR`, mount(8) then starts the
+//! source of the mount, the image, as a program (mount.fuse(8)). With the type `fuse.NAME` it
+//! starts the program NAME.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -14,8 +15,8 @@ use crate::cmd::mount::kernel::Error;
 use crate::cmd::mount::kernel::flags::Flags;
 use crate::cmd::mount::options::InvalidOption;
 
-/// The options of FUSE in Linux that this program does not set itself, and those of security modules (mount(8), smack in the documentation of
-/// Linux).
+/// The options of FUSE in Linux that this program does not set itself, and those of security
+/// modules (mount(8), smack in the documentation of Linux).
 const KNOWN: [&str; 9] = [
     "max_read",
     "context",
@@ -65,7 +66,8 @@ impl FuseOptions {
     }
 }
 
-/// Mounts the FUSE device on `dir`, and returns it. `None` if this process may not mount, but fusermount3 perhaps may.
+/// Mounts the FUSE device on `dir`, and returns it. `None` if this process may not mount, but
+/// fusermount3 perhaps may.
 ///
 /// # Errors
 /// The reason of the kernel.

@@ -1,0 +1,238 @@
+//! What an image has where: the extents of all its files in the order of their positions, and the
+//! fragments in the packed inode.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use ferofs_format::{Algorithm, FileOffset, Nid};
+use ferofs_read::{ExtentData, Image, Location};
+
+use super::copies::Equal;
+use crate::error::Result;
+use crate::incremental::create::context::{NAMED_MAX, names_like};
+
+/// An extent of a file, the packed inode or the metabox.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileExtent {
+    /// Its position in the image.
+    pub(super) at: usize,
+    /// Bytes there.
+    pub(super) size: usize,
+    /// An index into [`ImageContent::files`].
+    pub(super) file: usize,
+    /// Where its content starts in the file.
+    pub(super) offset: u64,
+    /// Bytes of content.
+    pub(super) len: usize,
+    /// `None`: it is stored as it is.
+    pub(super) algorithm: Option<Algorithm>,
+    /// Whether it follows its inode, in the metadata.
+    pub(super) is_inline: bool,
+}
+
+/// A range of the packed inode that is content of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fragment {
+    pub(super) packed: u64,
+    pub(super) len: u64,
+    pub(super) file: usize,
+    pub(super) offset: u64,
+}
+
+/// A file, or another inode with content.
+#[derive(Clone, Debug)]
+pub(super) struct ContentFile {
+    pub(super) nid: Nid,
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+}
+
+/// See the module.
+pub(super) struct ImageContent {
+    pub(super) files: Vec<ContentFile>,
+    /// In the order of their positions, none over another.
+    pub(super) extents: Vec<FileExtent>,
+    /// In the order of the packed inode.
+    pub(super) fragments: Vec<Fragment>,
+    /// The number of the packed inode.
+    packed: Option<usize>,
+    metabox: Option<usize>,
+    fragment_of: HashMap<usize, Fragment>,
+    by_path: HashMap<PathBuf, usize>,
+    /// By [names](names_like) under which other versions of a file are found.
+    by_name: HashMap<Vec<u8>, Vec<usize>>,
+}
+
+impl ImageContent {
+    pub(super) fn of(image: &Image) -> Result<Self> {
+        let mut files = Vec::new();
+        for entry in image.walk() {
+            let entry = entry?;
+            let inode = entry.inode?;
+            if entry.first && inode.size() > 0 {
+                files.push(ContentFile { nid: inode.nid(), path: entry.path, size: inode.size() });
+            }
+        }
+        // They have no path, but the same place in both images.
+        for (nid, name) in
+            [(image.superblock().packed, "/packed"), (image.superblock().metabox, "/metabox")]
+        {
+            if let Some(nid) = nid {
+                let size = image.inode(nid)?.size();
+                files.push(ContentFile { nid, path: PathBuf::from(name), size });
+            }
+        }
+        let (mut extents, mut fragments) = (Vec::new(), Vec::new());
+        for (number, file) in files.iter().enumerate() {
+            let inode = image.inode(file.nid)?;
+            for extent in image.extents(&inode, FileOffset::new(0))? {
+                let extent = extent?;
+                let offset = extent.start.get();
+                let (at, size, algorithm) = match extent.data {
+                    ExtentData::Stored { at } => (at, extent.len, None),
+                    ExtentData::Encoded { at, encoded_len, algorithm, partial: false } => {
+                        (at, encoded_len, Some(algorithm))
+                    }
+                    ExtentData::Fragment { offset: packed } => {
+                        let (packed, len) = (packed.get(), extent.len);
+                        fragments.push(Fragment { packed, len, file: number, offset });
+                        continue;
+                    }
+                    _ => continue,
+                };
+                let (at, is_inline) = match at {
+                    Location::Device(device, at) if device.get() == 0 => (at.get(), false),
+                    // Content that follows its inode as it is counts as metadata.
+                    Location::Metadata(place) if !place.in_metabox && algorithm.is_some() => {
+                        (place.pos.get(), true)
+                    }
+                    _ => continue,
+                };
+                let (at, size, len) = (at as usize, size as usize, extent.len as usize);
+                extents.push(FileExtent {
+                    at,
+                    size,
+                    file: number,
+                    offset,
+                    len,
+                    algorithm,
+                    is_inline,
+                });
+            }
+        }
+        extents.sort_by_key(|extent| (extent.at, std::cmp::Reverse(extent.size)));
+        let mut end = 0;
+        extents.retain(|extent| {
+            let is_free = extent.at >= end && extent.size > 0;
+            end = end.max(extent.at + extent.size);
+            is_free
+        });
+        fragments.sort_by_key(|fragment| (fragment.packed, fragment.file));
+        let by_path =
+            files.iter().enumerate().map(|(number, file)| (file.path.clone(), number)).collect();
+        let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
+        for (number, file) in files.iter().enumerate() {
+            for name in names_like(file.path.as_os_str().as_bytes()) {
+                by_name.entry(name).or_default().push(number);
+            }
+        }
+        let fragment_of = fragments.iter().map(|fragment| (fragment.file, *fragment)).collect();
+        let number = |nid: Option<Nid>| files.iter().position(|file| Some(file.nid) == nid);
+        let (packed, metabox) =
+            (number(image.superblock().packed), number(image.superblock().metabox));
+        Ok(Self { files, extents, fragments, packed, metabox, fragment_of, by_path, by_name })
+    }
+
+    pub(super) fn is_metabox(&self, extent: &FileExtent) -> bool {
+        self.metabox == Some(extent.file)
+    }
+
+    /// The file at the path of `other`, or the one with the most similar name and the nearest size.
+    pub(super) fn like(&self, other: &ContentFile) -> Option<usize> {
+        self.by_path.get(&other.path).copied().or_else(|| {
+            let named = names_like(other.path.as_os_str().as_bytes())
+                .into_iter()
+                .find_map(|name| self.by_name.get(&name))?;
+            let named = named.iter().copied().take(NAMED_MAX);
+            named.min_by_key(|number| self.files[*number].size.abs_diff(other.size))
+        })
+    }
+
+    /// A range of a file, as one of the packed inode if a fragment has all of it: such ranges are
+    /// next to each other.
+    pub(super) fn in_packed(&self, file: usize, start: u64, end: u64) -> (usize, u64, u64) {
+        match (self.fragment_of.get(&file), self.packed) {
+            (Some(fragment), Some(packed))
+                if start >= fragment.offset && end <= fragment.offset + fragment.len =>
+            {
+                let shift = |at: u64| fragment.packed + (at - fragment.offset);
+                (packed, shift(start), shift(end))
+            }
+            _ => (file, start, end),
+        }
+    }
+
+    /// The inline extents of `new` that are the same bytes in the old image, in the same file, in
+    /// their order. `images` are the old one and the new one.
+    pub(super) fn unchanged_inline(&self, new: &Self, images: [&[u8]; 2]) -> Vec<Equal> {
+        let inline = |content: &Self| -> Vec<FileExtent> {
+            content.extents.iter().filter(|extent| extent.is_inline).copied().collect()
+        };
+        let known: HashMap<usize, FileExtent> =
+            inline(self).iter().map(|extent| (extent.file, *extent)).collect();
+        let mut found = Vec::new();
+        for extent in inline(new) {
+            if let Some(old) = self.like(&new.files[extent.file]).and_then(|file| known.get(&file))
+                && images[0][old.at..old.at + old.size]
+                    == images[1][extent.at..extent.at + extent.size]
+            {
+                found.push(Equal { new: extent.at, old: old.at, len: extent.size });
+            }
+        }
+        found
+    }
+
+    /// The ranges of the image of `len` bytes that no extent has, and inline extents: metadata.
+    pub(super) fn metadata(&self, len: usize) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        for extent in self.extents.iter().filter(|extent| !extent.is_inline) {
+            if extent.at > at {
+                found.push((at as u64, extent.at as u64));
+            }
+            at = extent.at + extent.size;
+        }
+        if at < len {
+            found.push((at as u64, len as u64));
+        }
+        found
+    }
+
+    /// The extent that has the byte `at`.
+    pub(super) fn extent_at(&self, at: usize) -> Option<&FileExtent> {
+        let number = self.extents.partition_point(|extent| extent.at + extent.size <= at);
+        self.extents.get(number).filter(|extent| extent.at <= at)
+    }
+
+    /// Bytes of pclusters in the `range` of the image. Inline ones count as metadata.
+    pub(super) fn encoded_len(&self, range: &Range<usize>) -> usize {
+        let first = self.extents.partition_point(|extent| extent.at + extent.size <= range.start);
+        let own = self.extents[first..].iter().take_while(|extent| extent.at < range.end);
+        let encoded = own.filter(|extent| extent.algorithm.is_some() && !extent.is_inline);
+        let end = |extent: &FileExtent| range.end.min(extent.at + extent.size);
+        encoded.map(|extent| end(extent) - extent.at.max(range.start)).sum()
+    }
+
+    /// Decoded bytes of the longest encoded extent.
+    pub(super) fn longest_extent(&self) -> usize {
+        let encoded = self.extents.iter().filter(|extent| extent.algorithm.is_some());
+        encoded.map(|extent| extent.len).max().unwrap_or(0)
+    }
+
+    /// The algorithms of the extents.
+    pub(super) fn algorithms(&self) -> HashSet<Algorithm> {
+        self.extents.iter().filter_map(|extent| extent.algorithm).collect()
+    }
+}

@@ -1,0 +1,41 @@
+//! What the steps after the division into parts work with: both images, and the bytes of parts.
+
+use ferofs_read::Image;
+
+use super::content::{FileExtent, ImageContent};
+use super::copies::Equal;
+use super::methods::Methods;
+use super::options::DeltaOptions;
+use super::units::{Part, Run};
+
+/// What pieces are made from.
+pub(super) struct DeltaContext<'a> {
+    pub(super) old: &'a std::sync::Arc<[u8]>,
+    pub(super) new: &'a [u8],
+    pub(super) old_image: &'a Image,
+    pub(super) new_image: &'a Image,
+    pub(super) old_content: &'a ImageContent,
+    pub(super) new_content: &'a ImageContent,
+    /// Bytes that both images have.
+    pub(super) equal: &'a [Equal],
+    pub(super) methods: &'a Methods,
+    pub(super) options: &'a DeltaOptions,
+}
+
+pub(super) fn extents<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [FileExtent] {
+    &context.new_content.extents[run.extents.clone()]
+}
+
+/// Bytes of content of `run`.
+pub(super) fn content_len(context: &DeltaContext<'_>, run: &Run) -> usize {
+    extents(context, run).iter().map(|extent| extent.len).sum()
+}
+
+/// Bytes of content or as they are that the piece of `part` has for it.
+pub(super) fn made_len(context: &DeltaContext<'_>, part: &Part) -> usize {
+    match part {
+        Part::Copy { .. } => 0,
+        Part::Run(run) => content_len(context, run),
+        Part::Raw { range, .. } => range.len(),
+    }
+}
