@@ -17,6 +17,8 @@ pub(crate) mod seal;
 pub(crate) mod settings;
 #[cfg(target_os = "linux")]
 pub(crate) mod signature;
+#[cfg(target_os = "linux")]
+pub(crate) mod text_file;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ferofs::build::{Exclude, Patterns};
 
 use super::SOURCES;
+use crate::args::text_file;
 use crate::exit::{Concerning, Failure};
 
 #[derive(clap::Args)]
@@ -61,7 +62,7 @@ impl ExcludeArgs {
         }
         excludes.extend(names.into_iter().map(|name| Exclude::Path(relative(name))));
         for file in &self.exclude_from {
-            let text = std::fs::read_to_string(file)
+            let text = text_file::read_text(file)
                 .map_err(|e| Failure::about(file, format!("read: {e}")))?;
             excludes.push(Exclude::Patterns(Patterns::parse(&text).concerning(file)?));
         }

@@ -31,6 +31,7 @@ use crate::args::exclude::ExcludeArgs;
 use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::settings::{orders, refused};
+use crate::args::text_file;
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{About, Concerning, Failure, Outcome};
 use crate::print::output::{OUTPUT, is_strict};
@@ -385,7 +386,7 @@ impl Args {
         options.data.hot_files = self.hot_files()?;
         if let Some(file) = &self.sort {
             let text =
-                std::fs::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
+                text_file::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
             options.data.priorities = Priorities::parse(&text).concerning(file)?;
         }
         options.run.workers = self.workers;
@@ -397,7 +398,7 @@ impl Args {
         options.source.excludes = self.excludes.excludes()?;
         for file in &self.pseudo_file {
             let text =
-                std::fs::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
+                text_file::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
             let definitions = Definitions::parse(&text).concerning(file)?;
             options.source.definitions.extend(definitions);
         }

@@ -33,6 +33,7 @@ use crate::args::exclude::relative;
 use crate::args::image::ImageArgs;
 use crate::args::outputs::refuse_as_outputs;
 use crate::args::settings::nearest_name;
+use crate::args::text_file;
 use crate::args::with_negative_values;
 use crate::cmd::tips::remove_guesses;
 use crate::cmd::write::{PrintOptions, source_date_epoch};
@@ -209,7 +210,7 @@ impl Args {
         if let Some(path) = &self.compress_hints {
             let refuse =
                 |reason: String| refusal("--compress-hints", path.display().to_string(), reason);
-            let text = std::fs::read_to_string(path)
+            let text = text_file::read_text(path)
                 .map_err(|error| refuse(format!("cannot be read: {error}")))?;
             for hint in Hint::parse(&text, block) {
                 match hint {
@@ -394,11 +395,11 @@ impl Args {
             options.attributes.all_time = None;
         }
         if let Some(path) = &self.file_contexts {
-            let text = std::fs::read_to_string(path).concerning(path)?;
+            let text = text_file::read_text(path).concerning(path)?;
             options.attributes.target.labels = Some(Labels::parse(&text).concerning(path)?);
         }
         if let Some(path) = &self.fs_config_file {
-            let text = std::fs::read(path).concerning(path)?;
+            let text = text_file::read(path).concerning(path)?;
             options.attributes.target.fs_config = Some(FsConfig::parse(&text).concerning(path)?);
         }
         Ok(())

@@ -18,6 +18,7 @@ use super::layers::{Target, build, build_with, fetch};
 use super::scratch::{Scratch, cancel_on_signals};
 use super::transfer::{deadline, store};
 use super::upper_layer;
+use crate::args::text_file;
 use crate::args::threads;
 use crate::exit::{About, Concerning, Failure, Outcome};
 use crate::print::output::{OUTPUT, OutputArgs};
@@ -198,6 +199,6 @@ impl Difference {
 
 /// Reads a configuration of an image.
 fn read_config(path: &Path) -> Result<ImageConfig, Failure> {
-    let bytes = std::fs::read(path).concerning(path)?;
+    let bytes = text_file::read(path).concerning(path)?;
     ImageConfig::parse(bytes).concerning(path)
 }

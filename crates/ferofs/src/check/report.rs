@@ -107,7 +107,11 @@ impl Report {
         let findings = self.findings.iter().map(move |finding| finding.line("", block_size));
         let warnings =
             self.warnings.iter().map(move |finding| finding.line("warning: ", block_size));
-        let unlisted = (self.unlisted > 0).then(|| format!("{} more findings", self.unlisted));
+        let unlisted = match self.unlisted {
+            0 => None,
+            1 => Some("1 more finding".to_owned()),
+            more => Some(format!("{more} more findings")),
+        };
         findings.chain(warnings).chain(unlisted)
     }
 

@@ -8,6 +8,7 @@ use ferofs::build::{BlockSize, Hint, Preset, Settings, SettingsError, level_sett
 use super::level::Level;
 use crate::args::byte_size;
 use crate::args::settings::{COMPRESS, presets, refused, with_compressor};
+use crate::args::text_file;
 use crate::exit::{Concerning, Failure};
 
 /// Options for the compression of an image.
@@ -97,7 +98,7 @@ impl CompressArgs {
         let mut settings =
             preset.and_then(|preset| self.changed(preset)).map_err(refused(image))?;
         if let Some(path) = &self.compress_hints {
-            let text = std::fs::read_to_string(path)
+            let text = text_file::read_text(path)
                 .map_err(|e| Failure::about(path, format!("read: {e}")))?;
             settings.hints =
                 Hint::parse(&text, block).collect::<Result<_, _>>().concerning(path)?;

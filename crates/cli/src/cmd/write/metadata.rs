@@ -9,6 +9,7 @@ use ferofs::build::{ChunkOptions, DIGEST_NAME, InodeForm, Labels, Options, Xattr
 use ferofs::read::{ParseUuidError, Uuid};
 
 use crate::args::byte_size;
+use crate::args::text_file;
 use crate::exit::{Concerning, Failure};
 
 /// The group of these options in help.
@@ -113,7 +114,7 @@ impl MetadataArgs {
             XattrOptions::digest_name(if name.is_empty() { DIGEST_NAME } else { name })
         });
         if let Some(path) = &self.file_contexts {
-            let text = std::fs::read_to_string(path).concerning(path)?;
+            let text = text_file::read_text(path).concerning(path)?;
             options.attributes.target.labels = Some(Labels::parse(&text).concerning(path)?);
         }
         options.attributes.target.mount_point = self.mount_point.trim_matches('/').into();

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use ferofs_serve::oci::LayerChoice;
 use ferofs_serve::{Location, Options};
 
+use crate::args::text_file;
 use crate::exit::{Concerning, Failure};
 
 /// The group of these options in help.
@@ -193,7 +194,7 @@ impl RemoteArgs {
             user.split_once(':').map_or((user.as_str(), None), |(n, p)| (n, Some(p)));
         let password = match (&self.password_file, password) {
             (Some(path), _) => {
-                let text = std::fs::read_to_string(path).concerning(path)?;
+                let text = text_file::read_text(path).concerning(path)?;
                 text.lines().next().unwrap_or_default().to_owned()
             }
             (None, Some(password)) => password.to_owned(),
@@ -264,7 +265,7 @@ pub(crate) struct StoreArgs {
 
 /// Reads the file of `--s3-passwd-file`.
 fn s3_keys(path: &Path) -> Result<(String, String), Failure> {
-    let text = std::fs::read_to_string(path).concerning(path)?;
+    let text = text_file::read_text(path).concerning(path)?;
     let keys = text.trim_end_matches(['\r', '\n']).split_once(':');
     match keys.filter(|(key, secret)| !key.is_empty() && !secret.contains(['\r', '\n'])) {
         Some((key, secret)) => Ok((key.to_owned(), secret.to_owned())),
