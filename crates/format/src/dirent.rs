@@ -139,6 +139,16 @@ impl<'a> DirBlock<'a> {
     }
 }
 
+/// Replaces the inode number of each entry of a directory block in place. A block that is not valid
+/// stays as it is.
+pub fn change_nids(block: &mut [u8], mut change: impl FnMut(Nid) -> Nid) {
+    let Ok(dirents) = DirBlock::parse(block).map(|parsed| parsed.len()) else { return };
+    let (dirents, _) = block.split_at_mut(dirents.saturating_mul(DIRENT_SIZE).min(block.len()));
+    if let Ok(dirents) = <[RawDirent]>::mut_from_bytes(dirents) {
+        dirents.iter_mut().for_each(|raw| raw.nid = change(Nid::new(raw.nid.get())).get().into());
+    }
+}
+
 /// A binary search for a name: first among the first names of blocks, then in the block before the
 /// first greater one.
 ///

@@ -12,6 +12,7 @@
 //! the sequence from a file's pclusters. An index returns the position of an lcluster's record and
 //! decodes the record from its bytes. The reader follows the distances from record to record.
 
+pub mod addresses;
 pub mod chunk;
 pub mod compact;
 pub mod extents;
@@ -19,6 +20,7 @@ pub mod full;
 pub mod header;
 pub mod lcluster;
 
+pub use addresses::{Address, change_addresses};
 pub use chunk::{ChunkFormat, ChunkIndex, ChunkPlace};
 pub use compact::{CompactIndex, CompactWriter, Pack, PackPlace};
 pub use extents::{Encoding, ExtentIndex, ExtentRecord};

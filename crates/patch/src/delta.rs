@@ -24,6 +24,8 @@ use crate::format::header::RawMethod;
 use crate::format::piece::base::Base;
 use crate::format::piece::{Buffers, StoredPiece};
 use crate::format::plan::{Plan, Reference};
+use crate::format::prediction::Predict;
+use crate::format::rebuilt::RebuiltMetadata;
 use crate::format::reencode::{Encoders, work_limit};
 use crate::image::digest::Digest;
 
@@ -134,11 +136,14 @@ impl<R: Read> Delta<R> {
         options.work_size = Some(header.new_size);
         let image = Image::open_with(Box::new(Arc::clone(old)), Vec::new(), &options);
         let image = image.map_err(|e| of(Role::Old)(e.into()))?;
+        let prediction =
+            header.numbers.as_ref().map(|numbers| RebuiltMetadata::new(numbers, &image));
+        let prediction = prediction.transpose().map_err(of_work)?;
         let base = Base {
             source: &**old,
             size: header.old_size,
             image: &image,
-            prediction: None,
+            prediction: prediction.as_ref().map(|prediction| -> &dyn Predict { prediction }),
             threads: 1,
             longest_extent: header.longest_extent.into(),
         };

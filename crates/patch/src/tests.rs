@@ -6,6 +6,7 @@ mod faults;
 mod in_memory;
 mod metabox;
 mod prediction;
+mod rebuilt;
 mod reencoding;
 mod resume;
 mod sequences;

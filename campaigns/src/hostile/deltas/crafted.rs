@@ -10,6 +10,10 @@ use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaHeader, DeltaPiece, PAY
 use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::{self, base::Base};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
+use ferofs_patch::format::prediction::Predict;
+use ferofs_patch::format::rebuilt::{
+    ChangedInode, RebuiltMetadata, Renumbering, Shifts, old_inodes,
+};
 use ferofs_patch::format::reencode::Encoders;
 use ferofs_tests::{Content, Rng};
 use sha2::{Digest as _, Sha256};
@@ -26,11 +30,16 @@ pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<
     let image = Image::open(pair.old.clone())?;
     let methods = (0..1 + rng.below(3)).map(|_| method(rng)).collect::<Result<Vec<Params>>>()?;
     let mut encoders = Encoders::new(&methods);
+    let numbers = if rng.below(3) == 0 { Some(numbers(&image, rng)?) } else { None };
+    let prediction =
+        numbers.as_ref().map(|numbers| RebuiltMetadata::new(numbers, &image)).transpose()?;
     let mut memory = PieceMemory::new(methods.len());
     let (mut new, mut pieces) = (Vec::new(), Vec::new());
     let many = if rng.below(8) == 0 { 60 } else { 1 + rng.below(5) };
     for _ in 0..many {
-        let (piece, plan, bytes) = craft_piece(pair, &image, &mut encoders, methods.len(), rng)?;
+        let predict = prediction.as_ref().map(|prediction| -> &dyn Predict { prediction });
+        let base = (&image, predict);
+        let (piece, plan, bytes) = craft_piece(pair, base, &mut encoders, methods.len(), rng)?;
         memory.add(&piece, &plan);
         pieces.push(piece.encode()?);
         new.extend(bytes);
@@ -52,6 +61,7 @@ pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<
         longest_extent: [1 << 20, 1 << 20, 4 << 20, 4096][rng.below(4) as usize],
         memory: 0,
         seal: None,
+        numbers: numbers.clone(),
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
     let needed = memory.total(&header, &methods, 0);
@@ -62,6 +72,44 @@ pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<
     };
     let delta = [header.encode(&methods)?, pieces.concat()].concat();
     Ok(("crafted delta".to_owned(), delta, new))
+}
+
+/// Any other numbers in the metadata of the old image: many inodes can get the same place.
+fn numbers(image: &Image, rng: &mut Rng) -> Result<Renumbering> {
+    let all = old_inodes(image)?;
+    let mut shifts = |most: u64| {
+        let near = 1 + rng.below(most);
+        let pairs = (0..rng.below(200)).map(|_| match rng.below(8) {
+            0 => (rng.next_u64() >> rng.below(64), rng.next_u64() >> rng.below(64)),
+            _ => (rng.below(most), rng.below(near)),
+        });
+        Shifts::of(pairs.collect())
+    };
+    let (nids, inos) = (shifts(2 * all.len() as u64 * 4), shifts(all.len() as u64));
+    let (data, packed) = (shifts(16 << 20), shifts(1 << 20));
+    let mut changes = Vec::new();
+    for number in 0..all.len() as u32 {
+        if rng.below(4) == 0 {
+            let fields = (0..9).filter(|_| rng.below(3) == 0);
+            let fields = fields.collect::<Vec<u8>>().into_iter();
+            let fields = fields.map(|field| (field, rng.next_u64() >> rng.below(64))).collect();
+            changes.push(ChangedInode { number, fields });
+        }
+    }
+    let gone = (0..all.len() as u32).filter(|_| rng.below(9) == 0).collect();
+    // The same superblock.
+    let superblock = vec![0; image.superblock().size()];
+    Ok(Renumbering {
+        superblock,
+        old_inodes: all.len() as u32,
+        gone,
+        nids,
+        inos,
+        data,
+        packed,
+        relative: rng.below(512) as u32,
+        changes,
+    })
 }
 
 /// Any parameters that are accepted.
@@ -122,12 +170,13 @@ fn content(pair: &Pair, len: usize, rng: &mut Rng) -> Vec<u8> {
 
 fn craft_piece(
     pair: &Pair,
-    image: &Image,
+    (image, prediction): (&Image, Option<&dyn Predict>),
     encoders: &mut Encoders,
     methods: usize,
     rng: &mut Rng,
 ) -> Result<(DeltaPiece, Plan, Vec<u8>)> {
-    let mut plan = Plan { references: references(pair, image, rng)?, items: Vec::new() };
+    let references = references(pair, image, prediction.is_some(), rng)?;
+    let mut plan = Plan { references, items: Vec::new() };
     let (mut payload, mut made) = (Vec::new(), Vec::new());
     for _ in 0..rng.below(6) {
         let longest = if rng.below(12) == 0 { CONTENT - 1 } else { 1 << (9 + rng.below(9)) };
@@ -163,7 +212,7 @@ fn craft_piece(
         source: &old,
         size: old.len() as u64,
         image,
-        prediction: None,
+        prediction,
         threads: 1,
         longest_extent: u64::MAX,
     };
@@ -182,7 +231,12 @@ fn craft_piece(
 }
 
 /// Parts of the old image and of its file, often the same ones again and again.
-fn references(pair: &Pair, image: &Image, rng: &mut Rng) -> Result<Vec<Reference>> {
+fn references(
+    pair: &Pair,
+    image: &Image,
+    is_predicted: bool,
+    rng: &mut Rng,
+) -> Result<Vec<Reference>> {
     let file = image.resolve("file".as_ref(), true)?;
     let (nid, size) = (file.nid().get(), file.size());
     ensure!(size > 1 << 20, "the file is short");
@@ -192,7 +246,8 @@ fn references(pair: &Pair, image: &Image, rng: &mut Rng) -> Result<Vec<Reference
         .map(|_| {
             let bits = 2 + rng.below(11);
             let len = 1 + rng.below(1 << bits) as u32;
-            match rng.below(3) {
+            match rng.below(if is_predicted { 5 } else { 3 }) {
+                3.. => Reference::Predicted { pos: rng.below(pair.old.len() as u64), len },
                 0 => Reference::Image { pos: rng.below(pair.old.len() as u64), len },
                 1 => Reference::File { nid, offset: rng.below(size - 4096), len },
                 _ => Reference::File { nid, offset: same, len },

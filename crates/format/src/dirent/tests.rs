@@ -88,3 +88,22 @@ fn refuses_names_that_run_out_of_the_block() {
     assert!(DirBlock::parse(&bytes).is_err());
     assert!(write_block(&[entry(b"")], &mut bytes).is_err());
 }
+
+#[test]
+fn inode_numbers_are_replaced_in_place() {
+    let entry = |nid, name| Dirent { nid: Nid::new(nid), file_type: Some(FileType::Fifo), name };
+    let block = |nids: [u64; 3]| {
+        let mut block = Vec::new();
+        let names: [&[u8]; 3] = [b"a", b"bc", b"def"];
+        let entries: Vec<_> =
+            nids.into_iter().zip(names).map(|(nid, name)| entry(nid, name)).collect();
+        write_block(&entries, &mut block).unwrap();
+        block
+    };
+    let mut changed = block([7, 1 << 40, 9]);
+    change_nids(&mut changed, |nid| Nid::new(nid.get() + 5));
+    assert_eq!(changed, block([12, (1 << 40) + 5, 14]));
+    let mut garbage = alloc::vec![1; 20];
+    change_nids(&mut garbage, |_| Nid::new(0));
+    assert_eq!(garbage, [1; 20]);
+}

@@ -197,6 +197,25 @@ impl CompactIndex {
         Ok(Pack { bytes, place, cluster: self.cluster, big_pclusters: self.big_pclusters })
     }
 
+    /// The address that the base of a pack with these bytes stands for: that of its first HEAD, or
+    /// of the HEAD that its first block count belongs to.
+    pub(super) fn first_addr(&self, pack: &[u8]) -> Option<BlockAddr> {
+        let base = pack.last_chunk().copied().map(u32::from_le_bytes)?;
+        Some(BlockAddr::new(base.wrapping_add(self.first_block()).into()))
+    }
+
+    /// Lets the base of a pack stand for `first`, unless that has more than 32 bits.
+    pub(super) fn set_first_addr(&self, pack: &mut [u8], first: BlockAddr) {
+        if let (Ok(first), Some(base)) = (u32::try_from(first.get()), pack.last_chunk_mut()) {
+            *base = first.wrapping_sub(self.first_block()).to_le_bytes();
+        }
+    }
+
+    /// Blocks from the base of a pack to its first HEAD.
+    const fn first_block(&self) -> u32 {
+        if self.big_pclusters { 0 } else { 1 }
+    }
+
     /// The last pack, and where it ends.
     fn last(&self) -> Option<(PackPlace, BytePos)> {
         let place = self.locate(self.lclusters.checked_sub(1)?)?;

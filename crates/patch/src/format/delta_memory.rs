@@ -6,6 +6,7 @@ use ferofs_format::units::{to_u64, to_usize};
 
 use super::delta_file::{CHUNK, DeltaHeader, DeltaPiece};
 use super::plan::{Item, Plan};
+use super::rebuilt::Renumbering;
 
 /// The program `ferofs-device` with its stack, the reader of the old image, and a list of copies.
 const PROGRAM: u64 = 14 << 20;
@@ -84,6 +85,7 @@ impl PieceMemory {
             (2, to_u64(header.chunks.as_flattened().len())),
             (COPIES, header.longest_extent.into()),
             (1, tree),
+            (1, header.numbers.as_ref().map_or(0, Renumbering::memory)),
             (OF_PLAN, self.plan),
             // They grow as they are read.
             (2, stored),

@@ -16,6 +16,7 @@ use ferofs_read::{FileOffset, Image, Inode, MetadataPlace, Source};
 
 use self::directory::{Content, NewEntry};
 pub use self::directory::{in_old_blocks, old_entries};
+pub(super) use self::replay::set_fields;
 pub use self::replay::{Replay, fields_of};
 use super::header::Header;
 use super::relocation::{Edit, Relocated, Relocations, Target};
@@ -31,6 +32,26 @@ const XATTRS_MAX: usize = 1 << 18;
 /// memory.
 const LARGE_DIRECTORY: u64 = 64 << 10;
 const LARGE_EDITS: usize = 4000;
+
+/// Bytes of the new image that follow from the old one.
+pub trait Predict: Sync {
+    /// Puts the predicted bytes from `pos` on into `out`; zeroes where nothing is predicted.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`PatchFault::Malformed`].
+    fn fill(&self, pos: u64, out: &mut [u8]) -> Result<()>;
+
+    /// The same for the content of the metabox.
+    ///
+    /// # Errors
+    /// [`PatchFault::Malformed`] if none is predicted.
+    fn fill_metabox(&self, _pos: u64, _out: &mut [u8]) -> Result<()> {
+        Err(malformed("it refers to a metabox that is not predicted"))
+    }
+
+    /// Whether making predicted bytes takes megabytes, so that only one thread should do it.
+    fn takes_much_memory(&self) -> bool;
+}
 
 #[derive(Clone, Copy, Debug)]
 struct NewInode {
@@ -259,25 +280,6 @@ impl Prediction {
         found.and_then(|number| self.nid(*number)).unwrap_or(old)
     }
 
-    /// Puts the predicted bytes from `pos` on into `out`.
-    pub(crate) fn fill(&self, pos: u64, out: &mut [u8]) -> Result<()> {
-        self.fill_items(&self.order, pos, out)?;
-        let end = pos.saturating_add(to_u64(out.len()));
-        if let (Some(root), Some(inode), false) =
-            (self.root, self.inodes.first(), self.root_is_free)
-            && root < end
-        {
-            self.fill_inode(0, inode, root, pos, out)?;
-        }
-        overlay(out, pos, self.record.0, &self.record.1);
-        Ok(())
-    }
-
-    /// The same for the content of the metabox.
-    pub(crate) fn fill_metabox(&self, pos: u64, out: &mut [u8]) -> Result<()> {
-        self.fill_items(&self.in_metabox, pos, out)
-    }
-
     /// Puts zeroes into `out`, which starts at `pos`, and those of `items` that are there.
     fn fill_items(&self, items: &[u32], pos: u64, out: &mut [u8]) -> Result<()> {
         out.fill(0);
@@ -332,11 +334,6 @@ impl Prediction {
         let first = self.edits.partition_point(|(of, _)| *of < number);
         let end = self.edits.partition_point(|(of, _)| *of <= number);
         self.edits.get(first..end).unwrap_or_default()
-    }
-
-    /// Whether making predicted bytes takes megabytes, so that only one thread should do it.
-    pub(crate) const fn has_large_directories(&self) -> bool {
-        self.has_large
     }
 
     /// The content of the new directory `number`; `None` if it is not predicted.
@@ -439,8 +436,31 @@ impl Prediction {
     }
 }
 
+impl Predict for Prediction {
+    fn fill(&self, pos: u64, out: &mut [u8]) -> Result<()> {
+        self.fill_items(&self.order, pos, out)?;
+        let end = pos.saturating_add(to_u64(out.len()));
+        if let (Some(root), Some(inode), false) =
+            (self.root, self.inodes.first(), self.root_is_free)
+            && root < end
+        {
+            self.fill_inode(0, inode, root, pos, out)?;
+        }
+        overlay(out, pos, self.record.0, &self.record.1);
+        Ok(())
+    }
+
+    fn fill_metabox(&self, pos: u64, out: &mut [u8]) -> Result<()> {
+        self.fill_items(&self.in_metabox, pos, out)
+    }
+
+    fn takes_much_memory(&self) -> bool {
+        self.has_large
+    }
+}
+
 /// `place` and `bytes` more.
-fn at(place: MetadataPlace, bytes: u64) -> Result<MetadataPlace> {
+pub(super) fn at(place: MetadataPlace, bytes: u64) -> Result<MetadataPlace> {
     let overflow = || malformed("an inode is past the image");
     Ok(MetadataPlace { pos: place.pos.checked_add(bytes).ok_or_else(overflow)?, ..place })
 }
@@ -454,7 +474,7 @@ fn new_metabox_content(image: &Image) -> Result<u64> {
 }
 
 /// Copies the part of `bytes`, which start at `start`, that is within `out`, which starts at `pos`.
-fn overlay(out: &mut [u8], pos: u64, start: u64, bytes: &[u8]) {
+pub(super) fn overlay(out: &mut [u8], pos: u64, start: u64, bytes: &[u8]) {
     let skip = to_usize(pos.saturating_sub(start)).min(bytes.len());
     let bytes = bytes.get(skip..).unwrap_or_default();
     let from = to_usize(start.saturating_sub(pos)).min(out.len());

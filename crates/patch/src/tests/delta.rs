@@ -41,7 +41,7 @@ fn trees() -> tempfile::TempDir {
     dir
 }
 
-fn image(dir: &Path, tree: &str, change: impl Fn(&mut Options)) -> Vec<u8> {
+pub(super) fn image(dir: &Path, tree: &str, change: impl Fn(&mut Options)) -> Vec<u8> {
     let mut options = Options::new(dir.join(tree));
     options.attributes.all_time = TIME;
     change(&mut options);
@@ -50,14 +50,14 @@ fn image(dir: &Path, tree: &str, change: impl Fn(&mut Options)) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn compression(algorithm: Algorithm, level: u8, pcluster: u32) -> Compression {
+pub(super) fn compression(algorithm: Algorithm, level: u8, pcluster: u32) -> Compression {
     let mut compression = Compression::new(Params::new(algorithm, Some(level)).unwrap());
     compression.pcluster = Some(pcluster);
     compression
 }
 
 /// The delta of two images, and its summary.
-fn delta(dir: &Path, old: &[u8], new: &[u8]) -> (Vec<u8>, ferofs::patch::DeltaSummary) {
+pub(super) fn delta(dir: &Path, old: &[u8], new: &[u8]) -> (Vec<u8>, ferofs::patch::DeltaSummary) {
     let [old_path, new_path, out] = ["x.old", "x.new", "x.delta"].map(|name| dir.join(name));
     std::fs::write(&old_path, old).unwrap();
     std::fs::write(&new_path, new).unwrap();
@@ -65,7 +65,7 @@ fn delta(dir: &Path, old: &[u8], new: &[u8]) -> (Vec<u8>, ferofs::patch::DeltaSu
     (std::fs::read(out).unwrap(), summary)
 }
 
-fn apply(old: &[u8], delta: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn apply(old: &[u8], delta: &[u8]) -> Result<Vec<u8>> {
     let (mut out, old) = (Vec::new(), Arc::new(old.to_vec()) as Arc<dyn Source>);
     Delta::read(delta)?.apply(
         &old,
@@ -77,7 +77,7 @@ fn apply(old: &[u8], delta: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Sets options of a build.
-type Set = Box<dyn Fn(&mut Options)>;
+pub(super) type Set = Box<dyn Fn(&mut Options)>;
 
 #[test]
 fn each_layout_comes_out_exactly() {
@@ -285,6 +285,7 @@ fn crafted_by(
         longest_extent: 1 << 24,
         memory,
         seal: None,
+        numbers: None,
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
     let (plan, payload, payload_len) = (plan.encode().unwrap(), payload.to_vec(), payload.len());

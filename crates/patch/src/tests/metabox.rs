@@ -8,7 +8,7 @@ use super::prediction::same_root;
 use super::*;
 use crate::format::header::Header;
 use crate::format::plan::{Item, Reference};
-use crate::format::prediction::Prediction;
+use crate::format::prediction::{Predict, Prediction};
 use crate::format::relocation::{Relocated, Relocations, SourceCode};
 use ferofs_codec::Algorithm;
 use ferofs_codec::Params;

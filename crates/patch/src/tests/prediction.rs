@@ -3,7 +3,7 @@
 use ferofs_read::OpenOptions;
 
 use super::*;
-use crate::format::prediction::Prediction;
+use crate::format::prediction::{Predict, Prediction};
 use crate::format::relocation::{Edit, INODES_MAX, Relocated, Relocations, SourceCode};
 
 /// A tree of directories with 40 files each, some of them large enough to keep old blocks.

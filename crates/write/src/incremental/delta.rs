@@ -8,6 +8,7 @@
 //! | `copies` | finds bytes of the old image in the new one |
 //! | `units` | divides the new image into copies, pclusters and other bytes |
 //! | `methods` | finds the parameters of the compressors |
+//! | `rebuilt` | finds how the numbers in the new metadata follow from those of the old one |
 //! | `context` | both images, for the steps that follow |
 //! | `runs` | finds how pclusters are encoded again, within the work that `apply` accepts |
 //! | `pieces` | compresses the parts, with similar bytes of the old image as dictionary |
@@ -18,6 +19,7 @@ mod copies;
 mod methods;
 mod options;
 mod pieces;
+mod rebuilt;
 mod runs;
 mod units;
 
@@ -27,6 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferofs_patch::format::delta_file::{CHUNK, DeltaHeader, DeltaSeal, TREE_MAX, digest};
+use ferofs_patch::format::rebuilt::RebuiltMetadata;
 use ferofs_read::{FileSource, Image, Source};
 use ferofs_threads::{free_memory, too_little_memory};
 use ferofs_verity::{Seal, appended_position, make_tree};
@@ -37,6 +40,7 @@ use self::context::DeltaContext;
 use self::methods::Methods;
 pub use self::options::{DeltaOptions, DeltaSummary};
 use self::pieces::Checked;
+use self::rebuilt::ImageParts;
 use self::units::{Part, divide, is_old};
 use crate::error::{Error, Result};
 use ferofs_host::NewFile;
@@ -100,7 +104,13 @@ fn create_delta_of(
         true => Methods::default(),
         false => Methods::find(&new_image, &new, &new_content, &runs)?,
     };
+    let parts_old = ImageParts { bytes: &old, image: &old_image, content: &old_content };
+    let parts_new = ImageParts { bytes: &new, image: &new_image, content: &new_content };
+    let numbers = rebuilt::find(parts_old, parts_new)?;
+    let prediction = numbers.as_ref().map(|numbers| RebuiltMetadata::new(numbers, &old_image));
+    let prediction = prediction.transpose()?;
     let context = DeltaContext {
+        prediction: prediction.as_ref(),
         old: &old,
         new: &new,
         old_image: &old_image,
@@ -137,6 +147,7 @@ fn create_delta_of(
             superblock: seal.superblock,
             root,
         }),
+        numbers: numbers.clone(),
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
     header.memory = made.memory.total(&header, &methods.params, tree);

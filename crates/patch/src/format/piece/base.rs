@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, PatchFault, Result};
 use crate::format::plan::Reference;
-use crate::format::prediction::Prediction;
+use crate::format::prediction::Predict;
 use ferofs_format::units::to_usize;
 
 /// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is
@@ -25,8 +25,8 @@ pub struct Base<'a> {
     pub size: u64,
     /// The same image, for the content of files.
     pub image: &'a Image,
-    /// What is predicted of the bytes that the patch appends. A delta has none.
-    pub prediction: Option<&'a Prediction>,
+    /// What is predicted of the new bytes.
+    pub prediction: Option<&'a dyn Predict>,
     /// The number of threads that read it.
     pub threads: usize,
     /// Decoded bytes of the longest extent that references may read.
@@ -89,15 +89,15 @@ impl Base<'_> {
         })
     }
 
-    fn predicted(&self) -> Result<&Prediction> {
-        let malformed = PatchFault::Malformed("a delta refers to predicted bytes");
+    fn predicted(&self) -> Result<&dyn Predict> {
+        let malformed = PatchFault::Malformed("it refers to predicted bytes, and predicts none");
         self.prediction.ok_or(Error::Patch(malformed))
     }
 
     /// Whether only one thread should read `reference`, because reading it takes megabytes.
     fn takes_much_memory(&self, reference: Reference) -> Result<bool> {
         if reference.is_predicted() {
-            return Ok(self.predicted()?.has_large_directories());
+            return Ok(self.predicted()?.takes_much_memory());
         }
         let longest = self.longest_of(&[reference])?;
         if longest > self.longest_extent {

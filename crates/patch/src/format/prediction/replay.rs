@@ -40,7 +40,7 @@ pub fn fields_of(inode: &inode::Inode) -> [u64; FIELDS] {
     clippy::as_conversions,
     reason = "a value that is too large is cut: the bytes are only predicted"
 )]
-pub(super) fn set_fields<'a>(
+pub(crate) fn set_fields<'a>(
     inode: &mut inode::Inode,
     values: impl Iterator<Item = &'a (u8, u64)>,
 ) {

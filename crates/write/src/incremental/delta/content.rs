@@ -47,6 +47,7 @@ pub(super) struct ContentFile {
     pub(super) nid: Nid,
     pub(super) path: PathBuf,
     pub(super) size: u64,
+    pub(super) is_dir: bool,
 }
 
 /// See the module.
@@ -72,7 +73,12 @@ impl ImageContent {
             let entry = entry?;
             let inode = entry.inode?;
             if entry.first && inode.size() > 0 {
-                files.push(ContentFile { nid: inode.nid(), path: entry.path, size: inode.size() });
+                files.push(ContentFile {
+                    nid: inode.nid(),
+                    path: entry.path,
+                    size: inode.size(),
+                    is_dir: inode.is_dir(),
+                });
             }
         }
         // They have no path, but the same place in both images.
@@ -81,7 +87,7 @@ impl ImageContent {
         {
             if let Some(nid) = nid {
                 let size = image.inode(nid)?.size();
-                files.push(ContentFile { nid, path: PathBuf::from(name), size });
+                files.push(ContentFile { nid, path: PathBuf::from(name), size, is_dir: false });
             }
         }
         let (mut extents, mut fragments) = (Vec::new(), Vec::new());
@@ -143,6 +149,11 @@ impl ImageContent {
         let (packed, metabox) =
             (number(image.superblock().packed), number(image.superblock().metabox));
         Ok(Self { files, extents, fragments, packed, metabox, fragment_of, by_path, by_name })
+    }
+
+    /// Whether it is content of a directory.
+    pub(super) fn is_dir(&self, extent: &FileExtent) -> bool {
+        self.files[extent.file].is_dir
     }
 
     pub(super) fn is_metabox(&self, extent: &FileExtent) -> bool {

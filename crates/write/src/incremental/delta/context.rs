@@ -1,5 +1,6 @@
 //! What the steps after the division into parts work with: both images, and the bytes of parts.
 
+use ferofs_patch::format::rebuilt::RebuiltMetadata;
 use ferofs_read::Image;
 
 use super::content::{FileExtent, ImageContent};
@@ -19,6 +20,8 @@ pub(super) struct DeltaContext<'a> {
     /// Bytes that both images have.
     pub(super) equal: &'a [Equal],
     pub(super) methods: &'a Methods,
+    /// The metadata of the new image as `apply` predicts it.
+    pub(super) prediction: Option<&'a RebuiltMetadata<'a>>,
     pub(super) options: &'a DeltaOptions,
 }
 

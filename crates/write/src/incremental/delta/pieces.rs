@@ -10,6 +10,7 @@ use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::piece::base::{Base, REFERENCES_MAX};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
+use ferofs_patch::format::prediction::Predict;
 use ferofs_patch::format::reencode::{Encoders, work_limit};
 use parking_lot::Mutex;
 
@@ -44,8 +45,10 @@ pub(super) struct MadePieces {
     pub(super) carried: u64,
 }
 
-/// A range of old content: 0 for bytes of the image, or 1 and the number of a file.
+/// A range of old content: 0 for bytes of the image, or 1 and the number of a file; or a range of
+/// the [`PREDICTED`] bytes of the new image.
 type OldRange = (usize, u64, u64);
+const PREDICTED: usize = usize::MAX;
 
 /// The parts of a piece.
 #[derive(Default)]
@@ -183,7 +186,10 @@ fn is_metadata(context: &DeltaContext<'_>, part: &Part) -> bool {
     match part {
         Part::Copy { .. } => false,
         Part::Run(run) => extents(context, run)[0].is_inline,
-        Part::Raw { of, .. } => matches!(of, RawBytes::Metadata(_)),
+        Part::Raw { .. } => {
+            is_predicted(context, part)
+                || matches!(part, Part::Raw { of: RawBytes::Metadata(_), .. })
+        }
     }
 }
 
@@ -201,17 +207,46 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
             );
             return found;
         }
+        // Among it may be pclusters that are carried.
+        Part::Raw { range, of }
+            if is_predicted(context, part)
+                && (matches!(of, RawBytes::Content(_))
+                    || context.new_content.encoded_len(range) == 0) =>
+        {
+            return vec![predicted(range)];
+        }
         Part::Raw { range, of: RawBytes::Content(number) } => {
             let extent = &context.new_content.extents[*number];
             (extent.file, extent.offset + (range.start - extent.at) as u64, range.len() as u64)
         }
-        Part::Raw { of: RawBytes::Metadata(Some(beside)), .. } => {
+        Part::Raw { range, of: RawBytes::Metadata(Some(beside)) } => {
             let end = (beside.end as u64 + BESIDE).min(context.old.len() as u64);
-            return vec![(0, (beside.start as u64).saturating_sub(BESIDE), end)];
+            let beside = (0, (beside.start as u64).saturating_sub(BESIDE), end);
+            let predicted = is_predicted(context, part).then(|| predicted(range));
+            return predicted.into_iter().chain([beside]).collect();
         }
-        Part::Raw { range, of: RawBytes::Metadata(None) } => return metadata.resembles(range),
+        Part::Raw { range, of: RawBytes::Metadata(None) } => {
+            let predicted = is_predicted(context, part).then(|| predicted(range));
+            return predicted.into_iter().chain(metadata.resembles(range)).collect();
+        }
     };
     old_content(context, file, offset, len)
+}
+
+fn predicted(range: &Range<usize>) -> OldRange {
+    (PREDICTED, range.start as u64, range.end as u64)
+}
+
+/// Whether `apply` predicts the bytes of `part`: metadata and directories.
+fn is_predicted(context: &DeltaContext<'_>, part: &Part) -> bool {
+    let is_metadata = match part {
+        Part::Raw { of: RawBytes::Metadata(_), .. } => true,
+        Part::Raw { of: RawBytes::Content(number), .. } => {
+            context.new_content.is_dir(&context.new_content.extents[*number])
+        }
+        Part::Copy { .. } | Part::Run(_) => false,
+    };
+    is_metadata && context.prediction.is_some()
 }
 
 /// The content of the old file that has the most bytes of `run` in one place, whatever its name is.
@@ -324,6 +359,7 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange], most: u64) -> Vec
             let len = (end - start).min(left);
             left -= len;
             let reference = match file.checked_sub(1) {
+                _ if file == PREDICTED => Reference::Predicted { pos: start, len: len as u32 },
                 None => Reference::Image { pos: start, len: len as u32 },
                 Some(file) => {
                     let nid = context.old_content.files[file].nid.get();
@@ -407,7 +443,7 @@ fn make_one(
         source: context.old,
         size: context.old.len() as u64,
         image: context.old_image,
-        prediction: None,
+        prediction: context.prediction.map(|prediction| -> &dyn Predict { prediction }),
         threads: 1,
         longest_extent: u64::MAX,
     };
