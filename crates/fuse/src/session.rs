@@ -214,7 +214,10 @@ pub fn has_no_daemon(dir: &Path) -> bool {
     let flags = AtFlags::from_bits_retain(libc::AT_STATX_FORCE_SYNC.cast_unsigned())
         | AtFlags::SYMLINK_NOFOLLOW
         | AtFlags::NO_AUTOMOUNT;
-    matches!(statx(CWD, dir, flags, StatxFlags::SIZE), Err(Errno::NOTCONN | Errno::CONNABORTED))
+    // Refused: the daemon ended before it answered the first request of the mount, and while this
+    // one waited for that.
+    let is_over = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CONNREFUSED];
+    statx(CWD, dir, flags, StatxFlags::SIZE).is_err_and(|error| is_over.contains(&error))
 }
 
 /// Whether every user may open the FUSE device. Each thread of a session opens it for itself; if
