@@ -248,7 +248,12 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served, passed: Option<Owne
     });
     // Ends the thread, which returns the pipe. A panic of the thread closes it.
     signals_handle.close();
-    let helper_input = stop.join().ok().flatten();
+    let mut helper_input = stop.join().ok().flatten();
+    // Threads that were started before the one that failed still answer, so that the mount looks as
+    // if it was served.
+    if let (true, Err(_), Some(input)) = (is_alone && !is_passed, &served, &mut helper_input) {
+        unmount_helper::request_unmount(input);
+    }
     let sent = served.and_then(|recording| match (recording, &helper_input) {
         (Some(recording), Some(helper_input)) => recording.finish(helper_input),
         _ => Ok(()),
