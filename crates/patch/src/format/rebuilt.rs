@@ -30,8 +30,11 @@ pub const INODES_MAX: usize = 1 << 19;
 const MAP_MAX: u64 = 1 << 20;
 /// Bytes of an inode with what follows it, as it is made in memory: with a copy.
 const OF_MAP: u64 = 2 * (MAP_MAX + (64 << 10));
-/// Bytes in memory for each old inode: its number, and the list of those that are kept.
-const OF_INODE: u64 = 40;
+/// Bytes in memory for each old inode: its number, up to four times while the list grows, and the
+/// list of those that are kept.
+const OF_INODE: u64 = 64;
+/// Names from which on the list of old inodes is rid of those that it has twice.
+const NAMES_MIN: usize = 4096;
 /// Bytes in memory for each start of a shift, changed inode and value, as lists grow.
 const OF_SHIFT: u64 = 32;
 const OF_CHANGE: u64 = 64;
@@ -92,11 +95,12 @@ fn malformed() -> Error {
 /// The numbers of all inodes of an image, sorted: those in its tree, and the packed inode.
 ///
 /// # Errors
-/// [`Error::Read`]; [`PatchFault::Malformed`] for more than [`INODES_MAX`] names.
+/// [`Error::Read`]; [`PatchFault::Malformed`] for more than [`INODES_MAX`].
 pub fn old_inodes(image: &Image) -> Result<Vec<Nid>> {
     let root = image.superblock().root;
     let mut found: Vec<Nid> = image.superblock().packed.into_iter().chain([root]).collect();
     let (mut directories, mut seen) = (vec![root], HashSet::from([root]));
+    let mut most = NAMES_MIN;
     while let Some(directory) = directories.pop() {
         let inode = image.inode(directory)?;
         if !inode.is_dir() {
@@ -108,8 +112,14 @@ pub fn old_inodes(image: &Image) -> Result<Vec<Nid>> {
                 continue;
             }
             found.push(entry.nid);
-            if found.len() > INODES_MAX {
-                return Err(malformed());
+            // Names of the same inode take no memory.
+            if found.len() >= most {
+                found.sort_unstable();
+                found.dedup();
+                if found.len() > INODES_MAX {
+                    return Err(malformed());
+                }
+                most = found.len().saturating_mul(2).max(NAMES_MIN);
             }
             if entry.file_type == Some(inode::FileType::Directory) && seen.insert(entry.nid) {
                 directories.push(entry.nid);
@@ -118,7 +128,7 @@ pub fn old_inodes(image: &Image) -> Result<Vec<Nid>> {
     }
     found.sort_unstable();
     found.dedup();
-    Ok(found)
+    if found.len() > INODES_MAX { Err(malformed()) } else { Ok(found) }
 }
 
 /// The fields of `inode`, in an image with `superblock`.
