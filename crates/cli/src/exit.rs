@@ -45,15 +45,19 @@ pub(crate) fn print_usage_as_fsck(error: &clap::Error) -> u8 {
 
 /// Prints a usage error, whose exit code is `code`, or the help.
 pub(crate) fn print_usage(error: &clap::Error, code: u8) -> u8 {
-    // An error here cannot be reported: standard error is the stream for reports.
-    let _ = match invalid_number(error) {
+    let printed = match invalid_number(error) {
         Some((text, better)) => {
             let line = error.render().to_string().replace(&text, better);
             io::stderr().write_all(line.as_bytes())
         }
-        None => error.print(),
+        None => error.print().and_then(|()| io::stdout().flush()),
     };
-    if error.use_stderr() { code } else { 0 }
+    match printed {
+        // An error of standard error cannot be reported: it is the stream for reports.
+        _ if error.use_stderr() => code,
+        Ok(()) => 0,
+        Err(full) => report(&full.into()),
+    }
 }
 
 /// The text of Rust about a value that must be a number, and what says what is expected.
@@ -340,20 +344,21 @@ fn reported(info: &PanicHookInfo<'_>) -> (u8, String) {
     }
 }
 
-/// Prints a failure's line and gives the process its exit code. A broken pipe is quiet.
+/// Prints a failure's line and gives the process its exit code.
 pub(crate) fn finish(outcome: Outcome) -> ExitCode {
-    match outcome {
-        Ok(code) => code.into(),
-        Err(failure) if failure.is_broken_pipe() => BROKEN_PIPE.into(),
-        Err(failure) => {
-            message!("{failure}");
-            match (failure.is_static_program(), failure.is_out_of_memory()) {
-                (true, _) => USAGE,
-                (_, true) => OUT_OF_MEMORY,
-                _ => failure.code,
-            }
-            .into()
-        }
+    outcome.unwrap_or_else(|failure| report(&failure)).into()
+}
+
+/// Prints a failure's line, and returns its exit code. A broken pipe is quiet.
+fn report(failure: &Failure) -> u8 {
+    if failure.is_broken_pipe() {
+        return BROKEN_PIPE;
+    }
+    message!("{failure}");
+    match (failure.is_static_program(), failure.is_out_of_memory()) {
+        (true, _) => USAGE,
+        (_, true) => OUT_OF_MEMORY,
+        _ => failure.code,
     }
 }
 

@@ -383,11 +383,10 @@ impl Args {
                 block_size(options.source.format, &options.source.path).without_subject()?;
         }
         let mount_point = self.mount_point.as_bytes();
-        let inner = mount_point.iter().position(|b| *b != b'/').map(|start| &mount_point[start..]);
-        options.attributes.target.mount_point = inner.unwrap_or_default().to_vec();
-        while options.attributes.target.mount_point.ends_with(b"/") {
-            options.attributes.target.mount_point.pop();
-        }
+        // Labels and configurations are looked up by paths without double slashes.
+        let names: Vec<&[u8]> =
+            mount_point.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+        options.attributes.target.mount_point = names.join(&b'/');
         // As erofs-utils: $SOURCE_DATE_EPOCH has priority over -T, also for the times of files.
         if let Some(epoch) = source_date_epoch()? {
             options.image.build_time = Some(epoch);

@@ -152,6 +152,14 @@ fn a_full_standard_output_is_an_error() {
             ["standard output: ", "-: write archive: "].iter().any(|name| stderr.contains(name));
         assert!(is_named, "{command:?}: {stderr}");
     }
+    for words in [["--version"].as_slice(), &["--help"], &["build", "-h"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(ferofs_path());
+        let output = command.args(words).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(stderr.starts_with("ferofs: standard output: "), "{words:?}: {stderr}");
+    }
     // If messages cannot be written, the exit code stays the same.
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let empty = image.with_extension("empty");

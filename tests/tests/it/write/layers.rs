@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use ferofs_tests::compare::{self, Field, compare};
-use ferofs_tests::{Content, LoopDevice, Mount, Rng, Run, ferofs, need, run, tree};
+use ferofs_tests::{Content, LoopDevice, Mount, Rng, Run, ferofs, need, run, tar, tree};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, makedev, mknodat};
 use rustix::mount::{MountFlags, mount};
 
@@ -204,6 +204,42 @@ fn directories_with_whiteouts_are_marked_as_in_archives() {
         ];
         assert_eq!(found, expected, "{options:?}");
         mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn whiteouts_of_an_archive_replace_files_of_an_existing_image() {
+    let fixture = Fixture::empty();
+    for path in ["dir/gone", "dir/kept", "dir/sub/below", "opaque/old"] {
+        fixture.write(path, "old");
+    }
+    let (image, archive) = (fixture.build("image", ["-T0"]), fixture.path("archive"));
+    let members = [
+        tar::file("dir/.wh.gone", b""),
+        tar::file("dir/.wh.sub", b""),
+        tar::file("opaque/.wh..wh..opq", b""),
+        tar::file("opaque/new", b"new"),
+        vec![0; 1024],
+    ];
+    fs::write(&archive, members.concat()).unwrap();
+    let stripped = ["-dir/kept", "-opaque/new", "ddir", "dopaque"];
+    for (option, marks) in
+        [("--ovlfs-strip=0", &["cdir/gone", "cdir/sub"][..]), ("--ovlfs-strip=1", &[])]
+    {
+        let added = fixture.path("added");
+        fs::copy(&image, &added).unwrap();
+        let words = ["--incremental", "--tar=f", "--aufs", option];
+        fixture.tool("mkfs.erofs").args(words).args([&added, &archive]).success();
+        assert_valid(&added);
+        let listed = ferofs!("ls -lR", &added).success().text();
+        let mut found: Vec<String> = listed
+            .lines()
+            .map(|line| format!("{}{}", &line[..1], line.rsplit(' ').next().unwrap()))
+            .collect();
+        found.sort_unstable();
+        let mut expected = [&stripped[..], marks].concat();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{option}");
     }
 }
 

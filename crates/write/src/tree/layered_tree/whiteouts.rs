@@ -52,9 +52,10 @@ impl LayeredTree {
         }
     }
 
-    /// Adds overlayfs' whiteout for `path`, unless the current layer has an entry there. A
-    /// directory of the current layer becomes opaque instead.
+    /// Puts overlayfs' whiteout at `path` in place of what lower layers have there, unless the
+    /// current layer has an entry there. A directory of the current layer becomes opaque instead.
     pub(crate) fn put_whiteout(&mut self, path: &[u8], mtime: Timestamp) -> Result<(), EntryFault> {
+        self.remove_lower(path)?;
         match self.file_at(path)? {
             Some(file) if self.names(file).is_some() => self.mark_opaque(path),
             Some(_) => Ok(()),
@@ -101,7 +102,8 @@ impl LayeredTree {
         }
     }
 
-    /// Makes the directory `path` opaque, and creates it if it is missing.
+    /// Makes the directory `path` opaque, without what lower layers have there, and creates it if it
+    /// is missing.
     pub(crate) fn mark_opaque(&mut self, path: &[u8]) -> Result<(), EntryFault> {
         let inside = join(path, b".");
         let dir = match self.file_at(path)? {
@@ -113,6 +115,7 @@ impl LayeredTree {
                 self.file_at(path)?.ok_or(EntryFault::NotADirectory)?
             }
         };
+        self.remove_lower_below(dir);
         self.make_opaque(dir);
         Ok(())
     }
