@@ -210,19 +210,20 @@ fn directories_with_whiteouts_are_marked_as_in_archives() {
 #[test]
 fn whiteouts_of_an_archive_replace_files_of_an_existing_image() {
     let fixture = Fixture::empty();
-    for path in ["dir/gone", "dir/kept", "dir/sub/below", "opaque/old"] {
+    for path in ["dir/gone", "dir/kept", "dir/sub/below", "opaque/old", "opaque/inner/old"] {
         fixture.write(path, "old");
     }
     let (image, archive) = (fixture.build("image", ["-T0"]), fixture.path("archive"));
     let members = [
         tar::file("dir/.wh.gone", b""),
         tar::file("dir/.wh.sub", b""),
+        tar::file("opaque/inner/.wh..wh..opq", b""),
         tar::file("opaque/.wh..wh..opq", b""),
         tar::file("opaque/new", b"new"),
         vec![0; 1024],
     ];
     fs::write(&archive, members.concat()).unwrap();
-    let stripped = ["-dir/kept", "-opaque/new", "ddir", "dopaque"];
+    let stripped = ["-dir/kept", "-opaque/new", "ddir", "dopaque", "dopaque/inner"];
     for (option, marks) in
         [("--ovlfs-strip=0", &["cdir/gone", "cdir/sub"][..]), ("--ovlfs-strip=1", &[])]
     {

@@ -107,7 +107,15 @@ impl LayeredTree {
     pub(crate) fn mark_opaque(&mut self, path: &[u8]) -> Result<(), EntryFault> {
         let inside = join(path, b".");
         let dir = match self.file_at(path)? {
-            Some(dir) if self.names(dir).is_some() => dir,
+            Some(dir) if self.names(dir).is_some() => {
+                // The current layer has it: it stays when the directory above becomes opaque.
+                if let Some(EntryPosition { dir: above, name: Some(name) }) =
+                    self.resolve(path, true)?
+                {
+                    self.mark_in_layer(above, &name);
+                }
+                dir
+            }
             Some(_) => return Err(EntryFault::NotADirectory),
             None => {
                 let implied = self.implied_directory();
