@@ -71,7 +71,7 @@ impl<R: Read> Delta<R> {
     /// Reads the header of a delta.
     ///
     /// # Errors
-    /// [`PatchFault`] if it is no delta, or one that this program cannot apply.
+    /// [`PatchFault`] if it is not a delta, or one that this program cannot apply.
     pub fn read(mut stream: R) -> Result<Self> {
         let (header, methods, digest) = DeltaHeader::read(&mut stream)?;
         Ok(Self { header, methods, digest, stream, is_whole_stream: false })
@@ -201,7 +201,7 @@ impl<R: Read> Delta<R> {
                 let mut at = copy.pos;
                 let end = copy.pos.saturating_add(copy.len);
                 if end > header.old_size {
-                    let fault = PatchFault::Malformed("it copies bytes behind the old image");
+                    let fault = PatchFault::Malformed("it copies bytes after the old image");
                     return Err((Role::Delta, Error::Patch(fault)));
                 }
                 while at < end {

@@ -207,7 +207,7 @@ pub enum PatchFault {
     /// The file has no patch header.
     #[error("not a patch of ferofs")]
     NotAPatch,
-    /// The file is no delta.
+    /// The file is not a delta.
     #[error("not a delta of ferofs")]
     NotADelta,
     /// The old image is not the one that a delta was made from.
@@ -242,7 +242,7 @@ pub enum PatchFault {
     /// The file has other bytes after a patch or delta.
     #[error("the file has other bytes after the patch or delta: copy it again")]
     BytesAfter,
-    /// The file has another patch behind the first one.
+    /// The file has another patch after the first one.
     #[error("the file has several patches, one after another, and this needs a file with one")]
     Several,
     /// No patch of a file is for this image: the images that they are for.
@@ -371,7 +371,7 @@ pub enum PatchFault {
     SameState(u64),
     /// There is other data after the image, which a new file would not have.
     #[error(
-        "the file holds other data from byte {0} on, behind the image, which the new image would not have"
+        "the file holds other data from byte {0} on, after the image, which the new image would not have"
     )]
     DataBehind(u64),
     /// A device cannot be replaced by a new image in one step.

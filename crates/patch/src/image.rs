@@ -42,7 +42,7 @@ pub type Sector = [u8; SECTOR];
 #[derive(Clone, Debug)]
 pub struct SuperblockArea {
     sector: Sector,
-    /// The bytes behind the sector that the checksum covers. It covers at least the sector.
+    /// The bytes after the sector that the checksum covers. It covers at least the sector.
     behind: Vec<u8>,
     superblock: Superblock,
 }

@@ -12,7 +12,7 @@ use ferofs_patch::format::piece::{self, base::Base};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
 use ferofs_patch::format::prediction::Predict;
 use ferofs_patch::format::rebuilt::{
-    ChangedInode, RebuiltMetadata, Renumbering, Shifts, old_inodes,
+    ChangedInode, INODES_MAX, RebuiltMetadata, Renumbering, Shifts, old_inodes,
 };
 use ferofs_patch::format::reencode::Encoders;
 use ferofs_tests::{Content, Rng};
@@ -76,7 +76,7 @@ pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<
 
 /// Any other numbers in the metadata of the old image: many inodes can get the same place.
 fn numbers(image: &Image, rng: &mut Rng) -> Result<Renumbering> {
-    let all = old_inodes(image)?;
+    let all = old_inodes(image, INODES_MAX)?;
     let mut shifts = |most: u64| {
         let near = 1 + rng.below(most);
         let pairs = (0..rng.below(200)).map(|_| match rng.below(8) {

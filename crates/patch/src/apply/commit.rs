@@ -70,7 +70,7 @@ impl<M: Medium> Sink<'_, M> {
     }
 
     /// Leaves `len` bytes as they are, because an interrupted change has written them. They are
-    /// behind the first sector.
+    /// after the first sector.
     pub(crate) fn keep(&mut self, len: u64) {
         self.at = self.at.saturating_add(len);
     }

@@ -173,7 +173,7 @@ const fn len(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
 
-/// Whether each piece of `patch` is on `medium`, behind the image.
+/// Whether each piece of `patch` is on `medium`, after the image.
 pub(super) fn pieces_there<M: Medium>(
     medium: &M,
     patch: &Patch,

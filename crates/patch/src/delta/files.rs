@@ -129,9 +129,9 @@ impl std::fmt::Debug for DeltaFile {
     }
 }
 
-/// What a file or device has that is no EROFS image, and that replacing it would lose. A power cut
-/// can lose the first page of an image that was begun: `resume` accepts data behind it, but no file
-/// system.
+/// What a file or device has that is not an EROFS image, and that replacing it would lose. A power
+/// cut can lose the first page of an image that was begun: `resume` accepts data after it, but no
+/// file system.
 pub(crate) fn other_data(path: &Path, resume: bool) -> io::Result<Option<&'static str>> {
     /// Bytes in which file systems have their superblocks.
     const START: u64 = 128 << 10;

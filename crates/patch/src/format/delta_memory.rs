@@ -79,7 +79,7 @@ impl PieceMemory {
         let tables = tables.map(|(params, content)| encoder_memory(params, (*content).into()));
         let parts = [
             (1, PROGRAM),
-            // Two chunks of the new image, and then the output of a compressor behind what is made.
+            // Two chunks of the new image, and then the output of a compressor after what is made.
             (2, to_u64(CHUNK)),
             (1, to_u64(MAX_ENCODED)),
             (2, to_u64(header.chunks.as_flattened().len())),

@@ -72,7 +72,7 @@ impl Patch {
     /// Opens the patch in the file `path`, and checks its length and checksum.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Patch`] for a file that is no patch, or a damaged one.
+    /// [`Error::Io`], [`Error::Patch`] for a file that is not a patch, or a damaged one.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::new(Box::new(FileSource::open(path, 0)?))
     }

@@ -112,7 +112,7 @@ impl Encoders {
     }
 
     /// Appends one extent of the content that starts at `at`, and returns the bytes of content in
-    /// it; `None` if the compressor does not give what `extent` says. `out` has any bytes behind
+    /// it; `None` if the compressor does not give what `extent` says. `out` has any bytes after
     /// its end then.
     pub fn encode_one(
         &mut self,

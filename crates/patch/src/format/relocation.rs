@@ -89,7 +89,7 @@ pub struct Relocations {
     pub first_ino: u32,
     /// Whether the root's inode is in the first appended block.
     pub root_is_first: bool,
-    /// Whether the new inodes are in the metabox, behind its old content.
+    /// Whether the new inodes are in the metabox, after its old content.
     pub in_metabox: bool,
     /// The inodes.
     pub inodes: Vec<Relocated>,

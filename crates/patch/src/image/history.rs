@@ -307,7 +307,7 @@ impl History {
 /// The states of the image in `source`, the first one first.
 ///
 /// # Errors
-/// [`Error::Read`] if this is no image, [`Error::Io`].
+/// [`Error::Read`] if this is not an image, [`Error::Io`].
 pub fn log(source: &dyn Source) -> Result<Vec<State>> {
     let area = SuperblockArea::read(source)?;
     Ok(History::read(source, &area)?.states(&area))

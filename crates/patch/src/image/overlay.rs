@@ -19,7 +19,7 @@ pub struct Overlay<S = Arc<dyn Source>> {
 }
 
 impl<S: Source> Overlay<S> {
-    /// The first `base_size` bytes of `base`, with `region` behind them.
+    /// The first `base_size` bytes of `base`, with `region` after them.
     pub fn new(base: S, base_size: u64, region: Box<dyn Source>) -> Self {
         Self { base, base_size, region, replaced: Vec::new() }
     }

@@ -134,7 +134,7 @@ fn extents_that_are_longer_than_a_piece_are_carried() {
 }
 
 #[test]
-fn sealed_images_and_other_bytes_behind_them_come_out_exactly() {
+fn sealed_images_and_other_bytes_after_them_come_out_exactly() {
     let dir = trees();
     let dir = dir.path();
     // More than a chunk, and than a hash block covers.
@@ -148,7 +148,7 @@ fn sealed_images_and_other_bytes_behind_them_come_out_exactly() {
     let len = new.len() as u64;
     let (seal, root) = Seal::write(&new, len, params, None, 1, &file, len).unwrap();
     let mut sealed = std::fs::read(&path).unwrap();
-    sealed.extend_from_slice(b"a footer that is no part of the image");
+    sealed.extend_from_slice(b"a footer that is not part of the image");
     let (delta, summary) = delta(dir, &old, &sealed);
     assert_eq!(summary.tree, seal.byte_len().unwrap() - 4096);
     assert!(summary.tree > 4096 && apply(&old, &delta).unwrap() == sealed);

@@ -98,9 +98,9 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
         let other = Patch::open(fixture.path("other")).unwrap();
         let (old, new) = (shown(image.clone()), shown(applied(&image, &patch)));
         // A file ends with the image; a device is larger.
-        for space_behind in [0, 4 << 20] {
+        for space_after in [0, 4 << 20] {
             let mut before = image.clone();
-            before.resize(image.len() + space_behind, 0);
+            before.resize(image.len() + space_after, 0);
             let (mut failures, mut seen) = (0, Vec::new());
             for fails_once in [true, false] {
                 for number in 0.. {
@@ -111,7 +111,7 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
                     let after = medium.bytes.into_inner().unwrap();
                     let Error::Unfinished { image: state, .. } = error else { panic!("{error}") };
                     seen.push(state);
-                    let what = format!("{large} {space_behind} {fails_once} {number} {state:?}");
+                    let what = format!("{large} {space_after} {fails_once} {number} {state:?}");
                     match state {
                         AfterFailure::Unchanged => assert!(after == before, "{what}"),
                         AfterFailure::Resumable => panic!("{what}"),
@@ -141,7 +141,7 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
 }
 
 #[test]
-fn data_behind_the_image_stays() {
+fn data_after_the_image_stays() {
     let go = AtomicBool::new(false);
     let fixture = fixture(0);
     let (image, patch) = (fixture.image(), fixture.patch());

@@ -3,12 +3,21 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ferofs_format::map::Address;
+use ferofs_format::units::to_u64;
+use ferofs_read::Image;
 use ferofs_write::{Algorithm, Compression, Fragments, IndexKind, Options, Timestamp};
 
 use super::delta::{Set, apply, compression, delta, image};
 use super::{TIME, text};
+use crate::format::delta_file::DeltaHeader;
+use crate::format::prediction::Predict;
+use crate::format::rebuilt::{
+    INODES_MAX, RebuiltMetadata, Renumbering, Shifts, addresses, old_inodes,
+};
 
 /// Files of a tree, in directories of 25.
 const FILES: usize = 500;
@@ -95,4 +104,69 @@ fn metadata_of_a_rebuilt_image_takes_nearly_nothing() {
 fn later() -> Timestamp {
     let time = TIME.unwrap();
     Timestamp { secs: time.secs + 1000, ..time }
+}
+
+/// Old inodes and directories that are longer than their new places overlap the next ones.
+#[test]
+fn what_is_predicted_of_a_byte_does_not_depend_on_where_a_reference_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..900 {
+        // The first ones are the longest.
+        let folder = [0, 600, 750, 800].partition_point(|first| *first <= number);
+        let path = dir.path().join(format!("old/folder-{folder}/a longer name {number}"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text(3900.min((900 - number) * 39))).unwrap();
+    }
+    let old = image(dir.path(), "old", |options| options.data.compression = None);
+    let len = old.len();
+    let old = Image::open(Arc::<[u8]>::from(old)).unwrap();
+    let inodes = old_inodes(&old, INODES_MAX).unwrap();
+    let block = old.superblock().block_size.bytes64();
+    let (mut nids, mut data) = (Vec::new(), Vec::new());
+    for (number, nid) in (0..).zip(&inodes) {
+        nids.push((nid.get(), inodes[0].get() + number));
+        let inode = old.inode(*nid).unwrap();
+        if let (true, [Address::Data(first)]) =
+            (inode.is_dir(), &addresses(&old, &inode).unwrap()[..])
+        {
+            data.push((first.get(), 32 * block + to_u64(data.len()) * block));
+        }
+    }
+    assert!(data.len() > 1);
+    let numbers = Renumbering {
+        superblock: vec![0; old.superblock().size()],
+        old_inodes: u32::try_from(inodes.len()).unwrap(),
+        nids: Shifts::of(nids),
+        data: Shifts::of(data),
+        ..Renumbering::default()
+    };
+    let prediction = RebuiltMetadata::new(&numbers, &old).unwrap();
+    let mut whole = vec![0; len];
+    prediction.fill(0, &mut whole).unwrap();
+    let (mut part, mut start) = ([0; 300], 0);
+    while start < len {
+        let part = &mut part[..300.min(len - start)];
+        prediction.fill(to_u64(start), part).unwrap();
+        assert!(*part == whole[start..start + part.len()], "{start}");
+        start += part.len();
+    }
+}
+
+/// The metadata is the same, so a list of what differs would only add to the delta.
+#[test]
+fn a_prediction_that_saves_nothing_is_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |tree: &str, first: u8| {
+        for number in 0..400u32 {
+            let path = dir.path().join(tree).join(number.to_string());
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, vec![first; 5000]).unwrap();
+        }
+        image(dir.path(), tree, |options| options.data.compression = None)
+    };
+    let (old, new) = (of("old", 1), of("new", 2));
+    let (delta, _) = delta(dir.path(), &old, &new);
+    assert!(apply(&old, &delta).unwrap() == new);
+    let (header, ..) = DeltaHeader::read(&mut &delta[..]).unwrap();
+    assert!(header.numbers.is_none());
 }

@@ -12,7 +12,7 @@ use crate::image::SECTOR;
 use crate::{AfterFailure, Error};
 
 /// Applying a patch to an image: the result, the bytes that were found, and the bytes that were
-/// written behind the image.
+/// written after the image.
 struct Applied {
     result: Vec<u8>,
     found: u64,

@@ -75,7 +75,7 @@ fn a_block_can_be_read_from_each_shared_attribute_on() {
         ("16K", |options| options.image.block_size = BlockSize::from_bits(14).unwrap()),
     ];
     for (kind, change) in kinds {
-        // Metadata that begins behind the superblock, with and without data, and other images; more
+        // Metadata that begins after the superblock, with and without data, and other images; more
         // than one block of attributes.
         for (files, shared) in [(2, 1), (2, 2), (8, 3), (40, 2), (400, 1), (4, 90)] {
             let what = format!("{kind} {files} {shared}");

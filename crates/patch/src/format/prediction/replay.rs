@@ -95,7 +95,8 @@ impl<'a> Replay<'a> {
         !self.seen.contains(&inode.nid())
     }
 
-    /// The old inode behind `code`; its entries wait for their new inodes, if it is a directory.
+    /// The old inode that `code` leads to; its entries wait for their new inodes, if it is a
+    /// directory.
     pub fn source(&mut self, code: SourceCode) -> Result<Option<Inode>> {
         let malformed =
             || Error::Patch(PatchFault::Malformed("a relocated inode is none of the base"));

@@ -60,7 +60,7 @@ fn a_complete_record_without_a_journal_shows_an_interrupted_change() {
 }
 
 #[test]
-fn a_root_is_within_the_image_and_behind_the_superblock() {
+fn a_root_is_within_the_image_and_after_the_superblock() {
     let root = |pos, len| root_range(pos, len, 8192);
     assert_eq!(root(1536, 64), Some(1536..1600));
     assert_eq!(root(4096, 4096), Some(4096..8192));

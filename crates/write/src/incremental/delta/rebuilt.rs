@@ -10,16 +10,22 @@ use ferofs_format::map::Address;
 use ferofs_format::superblock;
 use ferofs_patch::format::prediction::Predict;
 use ferofs_patch::format::rebuilt::{
-    ChangedInode, Fields, INODES_MAX, RebuiltMetadata, Renumbering, Shifts, addresses, fields,
-    old_inodes, superblock_bytes,
+    ChangedInode, Fields, INODES_MAX, NUMBERS_MAX, RebuiltMetadata, Renumbering, Shifts, addresses,
+    fields, old_inodes, superblock_bytes,
 };
 use ferofs_read::{Image, Inode};
 
 use super::content::{ContentFile, ImageContent};
 use crate::error::Result;
+use crate::incremental::create::describe::pieces::{LEVELS, shortest};
 
-/// Bytes that are predicted at once, to see whether that pays.
+/// Bytes of metadata that are compressed at once, to see whether a prediction pays; before and
+/// after the same place of the old metadata are as many to compress them with.
 const PART: usize = 256 << 10;
+/// Such parts at most, of all metadata: others are like them, and each takes up to half a second.
+const PARTS_MAX: usize = 4;
+/// A prediction must save at least one in so many compressed bytes: it takes memory.
+const GAIN: u64 = 16;
 
 /// An image, and what it has.
 #[derive(Clone, Copy)]
@@ -29,8 +35,8 @@ pub(super) struct ImageParts<'a> {
     pub(super) content: &'a ImageContent,
 }
 
-/// How the numbers of the `new` image follow from those of the `old` one; `None` if that does not
-/// predict most of the metadata.
+/// How the numbers of the `new` image follow from those of the `old` one; `None` if predicting
+/// metadata from that does not pay.
 pub(super) fn find(old: ImageParts<'_>, new: ImageParts<'_>) -> Result<Option<Renumbering>> {
     let superblocks = [old, new].map(|parts| parts.image.superblock());
     // Inodes in a metabox are compressed with it.
@@ -42,11 +48,14 @@ pub(super) fn find(old: ImageParts<'_>, new: ImageParts<'_>) -> Result<Option<Re
     {
         return Ok(None);
     }
-    let Ok(all) = old_inodes(old.image) else { return Ok(None) };
-    let pairs = pairs(old, new)?;
-    let numbers = renumbering(old, new, &all, &pairs)?;
+    let Ok(all) = old_inodes(old.image, INODES_MAX) else { return Ok(None) };
+    let numbers = renumbering(old, new, &all, &pairs(old, new)?)?;
+    let list = numbers.encode();
+    if list.len() > NUMBERS_MAX {
+        return Ok(None);
+    }
     let is_used = match RebuiltMetadata::new(&numbers, old.image) {
-        Ok(prediction) => is_right(&prediction, new)?,
+        Ok(prediction) => pays(&prediction, &list, old, new)?,
         Err(_) => false,
     };
     Ok(is_used.then_some(numbers))
@@ -54,36 +63,45 @@ pub(super) fn find(old: ImageParts<'_>, new: ImageParts<'_>) -> Result<Option<Re
 
 /// The old inodes that new ones resemble: those with the same path, or with a similar one. Each is
 /// in one pair.
-fn pairs(old: ImageParts<'_>, new: ImageParts<'_>) -> Result<Vec<(Inode, Inode)>> {
-    let mut by_path: HashMap<PathBuf, Inode> = HashMap::new();
+fn pairs(old: ImageParts<'_>, new: ImageParts<'_>) -> Result<Vec<(Nid, Nid)>> {
+    let mut by_path: HashMap<PathBuf, Nid> = HashMap::new();
     for entry in old.image.walk() {
         let entry = entry?;
-        by_path.insert(entry.path, entry.inode?);
+        by_path.insert(entry.path, entry.inode?.nid());
     }
     let (mut pairs, mut used, mut others) = (Vec::new(), HashSet::new(), Vec::new());
-    let mut pair = |old: &Inode, new: &Inode| -> bool {
-        let fits = old.file_type() == new.file_type() && used.insert(old.nid());
+    let mut pair = |old_nid: Nid, inode: &Inode| -> Result<bool> {
+        let is_like = old.image.inode(old_nid)?.file_type() == inode.file_type();
+        let fits = is_like && used.insert(old_nid);
         if fits {
-            pairs.push((old.clone(), new.clone()));
+            pairs.push((old_nid, inode.nid()));
         }
-        fits
+        Ok(fits)
     };
     for entry in new.image.walk() {
         let entry = entry?;
         let inode = entry.inode?;
-        if entry.first && !by_path.get(&entry.path).is_some_and(|old| pair(old, &inode)) {
-            others.push((entry.path, inode));
+        if !entry.first {
+            continue;
+        }
+        let is_paired = match by_path.get(&entry.path) {
+            Some(old) => pair(*old, &inode)?,
+            None => false,
+        };
+        if !is_paired {
+            others.push((entry.path, inode.nid()));
         }
     }
+    drop(by_path);
     let packed = |parts: ImageParts<'_>| parts.image.superblock().packed;
     if let (Some(old_packed), Some(new_packed)) = (packed(old), packed(new)) {
-        pair(&old.image.inode(old_packed)?, &new.image.inode(new_packed)?);
+        pair(old_packed, &new.image.inode(new_packed)?)?;
     }
-    for (path, inode) in others {
-        let file =
-            ContentFile { nid: inode.nid(), path, size: inode.size(), is_dir: inode.is_dir() };
+    for (path, nid) in others {
+        let inode = new.image.inode(nid)?;
+        let file = ContentFile { nid, path, size: inode.size(), is_dir: inode.is_dir() };
         if let Some(like) = old.content.like(&file) {
-            pair(&old.image.inode(old.content.files[like].nid)?, &inode);
+            pair(old.content.files[like].nid, &inode)?;
         }
     }
     Ok(pairs)
@@ -93,15 +111,16 @@ fn renumbering(
     old: ImageParts<'_>,
     new: ImageParts<'_>,
     all: &[Nid],
-    pairs: &[(Inode, Inode)],
+    pairs: &[(Nid, Nid)],
 ) -> Result<Renumbering> {
     let (mut nids, mut inos, mut data, mut packed) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut changes = Vec::new();
     let mut kept = HashSet::new();
-    for (old_inode, new_inode) in pairs {
-        nids.push((old_inode.nid().get(), new_inode.nid().get()));
-        kept.insert(old_inode.nid());
+    for (old_nid, new_nid) in pairs {
+        nids.push((old_nid.get(), new_nid.get()));
+        kept.insert(*old_nid);
+        let (old_inode, new_inode) = (&old.image.inode(*old_nid)?, &new.image.inode(*new_nid)?);
         let [old_disk, new_disk] = [old_inode, new_inode].map(Inode::on_disk);
         inos.push((u64::from(old_disk.ino), u64::from(new_disk.ino)));
         // Without a valid map, nothing of it is predicted.
@@ -113,7 +132,7 @@ fn renumbering(
                 _ => {}
             }
         }
-        if let Ok(number) = all.binary_search(&old_inode.nid()) {
+        if let Ok(number) = all.binary_search(old_nid) {
             let before = fields(old_disk, old.image.superblock());
             changes.push((number as u32, before, fields(new_disk, new.image.superblock())));
         }
@@ -163,26 +182,62 @@ fn changed_fields(inodes: &[(u32, Fields, Fields)]) -> (u32, Vec<ChangedInode>) 
     (relative, changed.collect())
 }
 
-/// Whether most bytes of the new metadata are predicted.
-fn is_right(prediction: &RebuiltMetadata<'_>, new: ImageParts<'_>) -> Result<bool> {
-    let directories = new.content.extents.iter().filter(|extent| new.content.is_dir(extent));
-    let directories = directories.map(|extent| extent.at..extent.at + extent.size);
-    let metadata = new.content.metadata(new.bytes.len()).into_iter();
-    let metadata = metadata.map(|(start, end)| start as usize..end as usize);
-    let (mut right, mut all) = (0usize, 0usize);
-    let mut predicted = vec![0; PART];
-    for Range { start, end } in directories.chain(metadata) {
-        for start in (start..end).step_by(PART) {
-            let own = &new.bytes[start..end.min(start + PART)];
-            let predicted = &mut predicted[..own.len()];
-            prediction.fill(start as u64, predicted)?;
-            // Padding says nothing.
-            let bytes = own.iter().zip(predicted).filter(|(own, _)| **own != 0);
-            let [equal, count] = bytes.fold([0, 0], |[equal, count], (own, predicted)| {
-                [equal + usize::from(own == predicted), count + 1]
-            });
-            (right, all) = (right + equal, all + count);
+/// Whether the new metadata takes fewer bytes with the prediction and its `list` than with the old
+/// metadata alone, as parts of it show.
+fn pays(
+    prediction: &RebuiltMetadata<'_>,
+    list: &[u8],
+    old: ImageParts<'_>,
+    new: ImageParts<'_>,
+) -> Result<bool> {
+    let compressed = |bytes: &[u8], dictionary: &[u8]| -> Result<u64> {
+        let (compressed, _) = shortest(bytes, dictionary, LEVELS[0])?;
+        Ok(compressed.map_or(bytes.len(), |compressed| compressed.len()) as u64)
+    };
+    let [old_bytes, new_bytes] = [old, new].map(ImageParts::metadata);
+    let (mut parts, mut all) = (Vec::new(), 0);
+    for range in &new_bytes {
+        for start in range.clone().step_by(PART) {
+            let part = start..range.end.min(start + PART);
+            parts.push((all, part.clone()));
+            all += part.len();
         }
     }
-    Ok(right * 2 > all)
+    let (mut with, mut without, mut tried) = (0, 0, 0);
+    let mut predicted = vec![0; PART];
+    for (at, part) in parts.iter().step_by(parts.len().div_ceil(PARTS_MAX).max(1)) {
+        let own = &new.bytes[part.clone()];
+        let predicted = &mut predicted[..own.len()];
+        prediction.fill(part.start as u64, predicted)?;
+        with += compressed(own, predicted)?;
+        without += compressed(own, &around(old.bytes, &old_bytes, *at))?;
+        tried += own.len() as u64;
+    }
+    let of_all = |len: u64| len * all as u64 / tried.max(1);
+    let (with, without) = (of_all(with) + compressed(list, &[])?, of_all(without));
+    Ok(with + without / GAIN < without)
+}
+
+/// The bytes of these `ranges` around the place that is `at` bytes after the start of the first
+/// one.
+fn around(bytes: &[u8], ranges: &[Range<usize>], at: usize) -> Vec<u8> {
+    let (from, to) = (at.saturating_sub(PART), at + 2 * PART);
+    let (mut found, mut before) = (Vec::new(), 0);
+    for range in ranges {
+        let [first, last] = [from, to].map(|at| at.saturating_sub(before).min(range.len()));
+        found.extend_from_slice(&bytes[range.start + first..range.start + last]);
+        before += range.len();
+    }
+    found
+}
+
+impl ImageParts<'_> {
+    /// Where directories and other metadata are.
+    fn metadata(self) -> Vec<Range<usize>> {
+        let directories = self.content.extents.iter().filter(|extent| self.content.is_dir(extent));
+        let directories = directories.map(|extent| extent.at..extent.at + extent.size);
+        let metadata = self.content.metadata(self.bytes.len()).into_iter();
+        let metadata = metadata.map(|(start, end)| start as usize..end as usize);
+        directories.chain(metadata).collect()
+    }
 }

@@ -139,7 +139,7 @@ fn checked(
     ))
 }
 
-/// Bytes of content to try behind a run that ends at `end` in a file of `size` bytes, the most
+/// Bytes of content to try after a run that ends at `end` in a file of `size` bytes, the most
 /// likely ones first: the builder's compressor saw the content up to the end of a segment, and
 /// others up to the end of the file.
 fn ahead_lens(size: u64, end: u64) -> Vec<u64> {

@@ -20,7 +20,7 @@ const METADATA_COPY_MIN: usize = 64 << 10;
 /// Bytes by which the distance of equal bytes in both images may change from one range of metadata
 /// to the next, if both are to be in one dictionary.
 const NEAR: usize = 64 << 10;
-/// Bytes of content behind a run that its compressor gets, too, if it makes the same bytes only
+/// Bytes of content after a run that its compressor gets, too, if it makes the same bytes only
 /// then. liblz4 encodes the last 64 KiB of its input in another way, Zstandard's output is filled
 /// in pieces of 128 KiB, of which the last one does not fit, and trials reach as far as the content
 /// of the cluster before them.
@@ -63,7 +63,7 @@ pub(super) enum Part {
     Raw { range: Range<usize>, of: RawBytes },
 }
 
-/// Bytes that are no pcluster.
+/// Bytes that are not a pcluster.
 #[derive(Clone, Debug)]
 pub(super) enum RawBytes {
     /// Content: of the extent with this number.
@@ -170,7 +170,7 @@ fn continues(content: &ImageContent, run: &Run, number: usize) -> bool {
         && next.at + next.size - first.at <= PIECE_LEN
 }
 
-/// The range that has the byte `at`, or the first one behind it.
+/// The range that has the byte `at`, or the first one after it.
 fn range_at(equal: &[Equal], at: usize) -> usize {
     equal.partition_point(|equal| equal.end() <= at)
 }
