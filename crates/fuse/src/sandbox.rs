@@ -112,7 +112,7 @@ pub fn restrict_keeper() -> Result<bool, SandboxError> {
 /// contains this.
 ///
 /// # Errors
-/// [`SandboxError`]. Systems without seccomp are no error.
+/// [`SandboxError`]. Systems without seccomp are not an error.
 pub fn forbid_unmount() -> Result<(), SandboxError> {
     calls::forbid_unmount(Threads::All)
 }

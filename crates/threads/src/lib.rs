@@ -22,7 +22,9 @@ mod workers;
 pub use crate::allocator::{ReportingAllocator, reserve_less_if_limited};
 #[cfg(target_os = "linux")]
 pub use crate::memory::refuse_memory_beyond_cgroup;
-pub use crate::memory::{STACK, fitting_workers, free_memory, limited_memory, too_little_memory};
-pub use crate::workers::{Error, catch, parallel, pass_on, start};
+pub use crate::memory::{
+    STACK, are_threads_limited, fitting_workers, free_memory, limited_memory, too_little_memory,
+};
+pub use crate::workers::{Error, catch, check_start, parallel, pass_on, start};
 pub use pipeline::{Pipeline, Queue, with_pipeline};
 pub use workers::{Workers, with_workers};

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Bytes of address space for the stack of a thread. The memory of most of it is never touched.
@@ -61,10 +61,10 @@ fn cgroup_at_start() -> Option<u64> {
     *CGROUP.get_or_init(|| cgroup(Path::new("/")))
 }
 
-/// Lets the kernel refuse memory that the cgroup does not have, instead of killing the process: sets
-/// the limit on data (`RLIMIT_DATA`). It counts what is allocated: `unused` percent of the free
-/// memory can be allocated, too, because they are never used. Programs that this process starts
-/// inherit the limit.
+/// Lets the kernel refuse memory that the cgroup does not have, instead of killing the process:
+/// sets the limit on data (`RLIMIT_DATA`). It counts what is allocated: `unused` percent of the
+/// free memory can be allocated, too, because they are never used. Programs that this process
+/// starts inherit the limit.
 #[cfg(target_os = "linux")]
 pub fn refuse_memory_beyond_cgroup(unused: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -112,51 +112,81 @@ fn address_space(root: &Path) -> Option<u64> {
 
 /// What the limits of the cgroup and of those above it leave.
 fn cgroup(root: &Path) -> Option<u64> {
-    let cgroups = read(root, "proc/self/cgroup");
-    let cgroups = cgroups.lines().flat_map(|line| {
+    let free = |(version, dir): (CgroupVersion, PathBuf)| {
+        let number = |name: &str| read(root, dir.join(name)).trim().parse::<u64>().ok();
+        let [max, used, swap_max, active, inactive] = match version {
+            CgroupVersion::Two => {
+                ["memory.max", "memory.current", "memory.swap.max", "active_file", "inactive_file"]
+            }
+            CgroupVersion::One => [
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "memory.memsw.limit_in_bytes",
+                "total_active_file",
+                "total_inactive_file",
+            ],
+        };
+        let max = number(max).filter(|max| *max < NO_LIMIT)?;
+        let (used, stat) = (number(used)?, read(root, dir.join("memory.stat")));
+        // The kernel frees the page cache of files before it ends processes.
+        let cached: u64 = [active, inactive].iter().filter_map(|key| field(&stat, key)).sum();
+        let swap_max = number(swap_max).map(|most| match version {
+            CgroupVersion::Two => most,
+            // One on memory and swap together.
+            CgroupVersion::One => most.saturating_sub(max),
+        });
+        let free = max.saturating_sub(used.saturating_sub(cached));
+        let swap = swap(&read(root, "proc/meminfo")).min(swap_max.unwrap_or(u64::MAX));
+        Some(free.saturating_add(swap))
+    };
+    cgroups(root, "memory").into_iter().filter_map(free).min()
+}
+
+#[derive(Clone, Copy)]
+enum CgroupVersion {
+    One,
+    Two,
+}
+
+/// The directories, below `root`, of this process's cgroup and of those above it that can have
+/// limits of `controller`. In a container, those of cgroups outside it are missing.
+fn cgroups(root: &Path, controller: &str) -> Vec<(CgroupVersion, PathBuf)> {
+    let mut found = Vec::new();
+    for line in read(root, "proc/self/cgroup").lines() {
         // The number of the hierarchy, its controllers, and the path; version 2 has the number 0
         // and no controllers.
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) =
             (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let is_memory = controllers.split(',').any(|name| name == "memory");
-        let (dir, names) = match controllers {
-            "" => (
-                "",
-                ["memory.max", "memory.current", "memory.swap.max", "active_file", "inactive_file"],
-            ),
-            _ => (
-                "memory",
-                [
-                    "memory.limit_in_bytes",
-                    "memory.usage_in_bytes",
-                    "memory.memsw.limit_in_bytes",
-                    "total_active_file",
-                    "total_inactive_file",
-                ],
-            ),
+        let (version, dir) = match controllers {
+            "" => (CgroupVersion::Two, ""),
+            _ if controllers.split(',').any(|name| name == controller) => {
+                (CgroupVersion::One, controller)
+            }
+            _ => continue,
         };
         let base = Path::new("sys/fs/cgroup").join(dir);
-        // In a container, the directories of cgroups outside it are missing.
-        let dirs =
-            Path::new(path.trim_start_matches('/')).ancestors().map(move |path| base.join(path));
-        let dirs = dirs.filter(move |_| controllers.is_empty() || is_memory);
-        dirs.filter_map(move |dir| {
-            let number = |name: &str| read(root, dir.join(name)).trim().parse::<u64>().ok();
-            let [max, used, swap_max, active, inactive] = names;
-            let max = number(max).filter(|max| *max < NO_LIMIT)?;
-            let (used, stat) = (number(used)?, read(root, dir.join("memory.stat")));
-            // The kernel frees the page cache of files before it ends processes.
-            let cached: u64 = [active, inactive].iter().filter_map(|key| field(&stat, key)).sum();
-            // In version 1, the second limit is one on memory and swap together.
-            let swap_max = number(swap_max)
-                .map(|most| if is_memory { most.saturating_sub(max) } else { most });
-            let free = max.saturating_sub(used.saturating_sub(cached));
-            let swap = swap(&read(root, "proc/meminfo")).min(swap_max.unwrap_or(u64::MAX));
-            Some(free.saturating_add(swap))
-        })
-    });
-    cgroups.min()
+        let paths = Path::new(path.trim_start_matches('/')).ancestors();
+        found.extend(paths.map(|path| (version, base.join(path))));
+    }
+    found
+}
+
+/// Whether this process may have so few threads that a daemon could lack some.
+#[must_use]
+pub fn are_threads_limited() -> bool {
+    has_few_threads(Path::new("/"))
+}
+
+fn has_few_threads(root: &Path) -> bool {
+    /// A limit above this is not one for a daemon.
+    const FEW: u64 = 1 << 10;
+    let of_user = field(&read(root, "proc/self/limits"), "Max processes");
+    let of_cgroup = |(_, dir): (CgroupVersion, PathBuf)| {
+        read(root, dir.join("pids.max")).trim().parse::<u64>().ok()
+    };
+    let limits = cgroups(root, "pids").into_iter().filter_map(of_cgroup);
+    limits.chain(of_user).any(|limit| limit < FEW)
 }
 
 /// The number after `key` at the start of a line.
@@ -167,6 +197,29 @@ fn field(text: &str, key: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_any_cgroup_or_of_the_user_limits_threads() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let few = || has_few_threads(dir.path());
+        write("proc/self/cgroup", "7:pids:/x\n0::/a/b\n");
+        write("proc/self/limits", "Max processes             96365                96365\n");
+        write("sys/fs/cgroup/a/b/pids.max", "max\n");
+        assert!(!few());
+        write("sys/fs/cgroup/a/pids.max", "20\n");
+        assert!(few());
+        write("sys/fs/cgroup/a/pids.max", "2000\n");
+        write("sys/fs/cgroup/pids/x/pids.max", "20\n");
+        assert!(few());
+        write("sys/fs/cgroup/pids/x/pids.max", "max\n");
+        write("proc/self/limits", "Max processes             8                    8\n");
+        assert!(few());
+    }
 
     #[test]
     fn the_smallest_limit_counts() {

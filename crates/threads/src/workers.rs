@@ -78,6 +78,19 @@ pub enum Error {
     Ended,
 }
 
+impl Error {
+    /// The error of a thread that the system did not start.
+    #[must_use]
+    pub fn not_started(error: io::Error) -> Self {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return Self::NotStarted(error);
+        }
+        // The same error says that there is no memory for the stack of a thread.
+        let reason = "the limits on memory (ulimit -v) or on processes (ulimit -u) are too low";
+        Self::NotStarted(io::Error::new(io::ErrorKind::OutOfMemory, format!("{error}; {reason}")))
+    }
+}
+
 /// Runs `work` and returns its panic as an error. The thread that waits for the result gives it to
 /// [`pass_on`].
 pub fn catch<T>(work: impl FnOnce() -> T) -> Caught<T> {
@@ -109,15 +122,25 @@ pub fn start<'scope, T: Send + 'scope, F: FnOnce() -> T + Send + 'scope>(
         }
     }
     match refused {
-        // The same error says that there is no memory for the stack of a thread.
-        Some(error) if threads.is_empty() && error.kind() == io::ErrorKind::WouldBlock => {
-            let reason = "the limits on memory (ulimit -v) or on processes (ulimit -u) are too low";
-            let error = io::Error::new(io::ErrorKind::OutOfMemory, format!("{error}; {reason}"));
-            Err(Error::NotStarted(error))
-        }
-        Some(error) if threads.is_empty() => Err(Error::NotStarted(error)),
+        Some(error) if threads.is_empty() => Err(Error::not_started(error)),
         _ => Ok(threads),
     }
+}
+
+/// Runs `count` threads at the same time once: those that a daemon starts after it has said that
+/// it works.
+///
+/// # Errors
+/// [`Error::NotStarted`] if the system refuses one of them.
+pub fn check_start(count: usize) -> Result<(), Error> {
+    let (all_started, wait) = unbounded::<()>();
+    std::thread::scope(|scope| {
+        let start = |_| Builder::new().spawn_scoped(scope, || wait.recv().ok());
+        let started: io::Result<Vec<_>> = (0..count).map(start).collect();
+        // Now the threads end.
+        drop(all_started);
+        started.map(drop).map_err(Error::not_started)
+    })
 }
 
 /// The message of a panic, for tests.

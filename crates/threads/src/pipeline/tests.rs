@@ -55,7 +55,7 @@ fn results_come_in_the_order_of_submission() {
 #[test]
 fn a_slow_job_holds_up_its_own_queue_only() {
     for workers in [2, 8] {
-        // The first side job ends when the main jobs, which are submitted behind it, have been
+        // The first side job ends when the main jobs, which are submitted after it, have been
         // taken.
         let (done, wait) = std::sync::mpsc::channel();
         let wait = std::sync::Mutex::new(wait);

@@ -400,6 +400,25 @@ fn a_daemon_without_memory_leaves_no_mount() {
     assert!(failed > 0);
 }
 
+/// The daemon says that it has mounted before it starts the threads that answer.
+#[test]
+fn a_daemon_without_threads_is_no_success() {
+    require!(need::fuse());
+    let fixture = Fixture::small();
+    let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
+    let mut failed = 0;
+    for most in 2..20 {
+        let run = run!("prlimit", format!("--nproc={most}"), ferofs_path(), "mount", "--fuse");
+        let outcome = run.args([&image, &dir]).run();
+        failed += u32::from(outcome.code == 8 && outcome.stderr.contains("start a thread: "));
+        assert!(outcome.code == 0 || !outcome.stderr.is_empty(), "{most}: {outcome:?}");
+        assert_eq!(outcome.code == 0, is_mounted(&dir), "{most}: {}", outcome.stderr);
+        let _ = ferofs!("umount", &dir).run();
+        assert!(eventually(|| !is_mounted(&dir)), "{most}: {}", outcome.stderr);
+    }
+    assert!(failed > 0);
+}
+
 /// Linux gives the number of a mount to the next one.
 #[test]
 fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {

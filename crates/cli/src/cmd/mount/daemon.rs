@@ -116,6 +116,7 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served, passed: Option<Owne
     let Served { source, files, memory_files, start: start_beside } = served;
     let mut open_options = args.open_options();
     open_options.pressure = PressureFile::open();
+    let is_limited = ferofs_threads::are_threads_limited();
     let confined = !(args.no_sandbox || sorted.no_sandbox);
     let own = FuseOptions::parse(&sorted.passed, args.helper.sloppy).concerning(&args.dir)?;
     let defaults = MountOptions::default();
@@ -226,10 +227,16 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served, passed: Option<Owne
     let signals_handle = signals.handle();
     // If the thread cannot be started, the pipe closes, and the unmount helper unmounts.
     let stop = Builder::new().spawn(move || stop_on_signals(signals, helper_input, is_passed));
-    let stop = stop.concerning(&args.dir)?;
+    let stop = stop.map_err(ferofs_threads::Error::not_started).concerning(&args.dir)?;
     let served = args.open(files, memory_files, &open_options).and_then(|(image, recording)| {
         // Its line is for who waits for the mount.
         ferofs_fuse::check_memory(options.threads);
+        if is_limited {
+            // Those that answer, and one that reads around; twice as many, because Linux counts a
+            // thread for a moment after its end.
+            let threads = options.threads.saturating_add(1).saturating_mul(2);
+            ferofs_threads::check_start(threads).concerning(&args.dir)?;
+        }
         if let Some(log) = log {
             rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;
         }
