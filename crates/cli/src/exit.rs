@@ -163,6 +163,11 @@ impl Failure {
         Self { is_usage: true, ..Self::about(subject, reason) }
     }
 
+    /// A failure because of an option, which the reason names.
+    pub(crate) fn wrong_option(reason: impl Into<Box<dyn std::error::Error>>) -> Self {
+        Self { is_usage: true, ..Self::complete(reason) }
+    }
+
     /// Whether the library refused an option, or this program did.
     pub(crate) fn is_usage(&self) -> bool {
         use ferofs::{Error, build, read};

@@ -31,7 +31,7 @@ pub enum Error {
     #[error(transparent)]
     Read(ferofs_read::Error),
     /// A source file changed while it was read.
-    #[error("{}: changed while being read", Escaped::path(.0))]
+    #[error("{}: changed while being read, or has another length than its size says: build again, or leave it out", Escaped::path(.0))]
     SourceChanged(PathBuf),
     /// An archive is malformed, or contains something that an image cannot store.
     #[error("{}: at byte {offset}: {}{fault}", Escaped::path(archive), PathPrefix(member.as_deref()))]

@@ -14,7 +14,15 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
 
 /// Fails if `output` is one of the input files, which writing it would destroy.
 pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
-    match inputs.iter().any(|input| is_same_file(output, input)) {
+    // As an input, this is standard input.
+    refuse_as_any(output, inputs.iter().filter(|input| **input != Path::new("-")))
+}
+
+fn refuse_as_any<'p>(
+    output: &Path,
+    mut others: impl Iterator<Item = &'p &'p Path>,
+) -> Result<(), Failure> {
+    match others.any(|other| is_same_file(output, other)) {
         true => Err(Failure::about(output, "the output file is also an input or another output")),
         false => Ok(()),
     }
@@ -24,7 +32,7 @@ pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Fa
 pub(crate) fn refuse_as_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(), Failure> {
     outputs.iter().enumerate().try_for_each(|(number, output)| {
         refuse_as_output(output, inputs)?;
-        refuse_as_output(output, &outputs[..number])
+        refuse_as_any(output, outputs[..number].iter())
     })
 }
 
@@ -51,7 +59,7 @@ enum FileIdentity {
 }
 
 impl FileIdentity {
-    /// `None` for what is no file, or cannot become one.
+    /// `None` for what is not a file, or cannot become one.
     fn of(path: &Path) -> Option<Self> {
         if let Ok(metadata) = std::fs::metadata(path) {
             return match metadata.file_type() {

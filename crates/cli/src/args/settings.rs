@@ -1,7 +1,5 @@
-//! Values and help of the options for the form of an image, which several commands have, and messages
-//! about wrong ones.
-
-use std::path::Path;
+//! Values and help of the options for the form of an image, which several commands have, and
+//! messages about wrong ones.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ferofs::build::{
@@ -97,7 +95,7 @@ pub(crate) fn nearest_name(error: &SettingsError) -> String {
     }
 }
 
-/// A failure about the setting of `image`.
-pub(crate) fn refused(image: &Path) -> impl Fn(SettingsError) -> Failure {
-    move |error| Failure::about(image, format!("{error}{}", nearest_name(&error)))
+/// The failure because of a wrong setting.
+pub(crate) fn refused(error: SettingsError) -> Failure {
+    Failure::wrong_option(format!("{error}{}", nearest_name(&error)))
 }

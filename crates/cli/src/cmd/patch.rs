@@ -233,7 +233,7 @@ fn run_squash(args: &SquashArgs) -> Outcome {
     let mut options = squash_options(&args.image).about(&args.image)?;
     options.run.workers = args.encoding.workers;
     options.run.strict = is_strict();
-    if let Some(compression) = args.encoding.compression(&args.image, options.image.block_size)? {
+    if let Some(compression) = args.encoding.compression(options.image.block_size)? {
         options.data.compression = compression;
     }
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;

@@ -258,14 +258,14 @@ enum SourceKind {
 pub(crate) fn run(args: &Args) -> Outcome {
     if args.estimate {
         // The parser wants at least one path. Messages about options name the source, because there
-        // is no image.
+        // is not an image.
         let Some((source, upper)) = args.paths.split_first() else { return Ok(0) };
         if let Some(image) = args.estimated_image() {
             return Err(Failure::usage(image, "--estimate writes no image: leave this path out"));
         }
         let (options, given) = args.options(source, upper, source)?;
         let Args { quiet, json, .. } = *args;
-        return estimate::run(estimate::Request { options, source, given, quiet, json });
+        return estimate::run(estimate::Request { options, given, quiet, json });
     }
     let Some((image, [source, upper @ ..])) = args.paths.split_last() else {
         let missing = "the image is missing: ferofs build SOURCE... IMAGE";
@@ -302,7 +302,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 impl Args {
     /// The image that the command line names although an estimate writes none: the last path, which
-    /// is no source then.
+    /// is not a source then.
     fn estimated_image(&self) -> Option<&Path> {
         let (last, sources) = self.paths.split_last()?;
         let first = sources.first()?;
@@ -409,9 +409,9 @@ impl Args {
         options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
         let may_default = !self.index_only && !self.metadata.has_chunks();
-        let mut settings = self.compress.settings(options.image.block_size, may_default, image)?;
+        let mut settings = self.compress.settings(options.image.block_size, may_default)?;
         settings.order = self.order.or(settings.order);
-        settings.apply(&mut options).map_err(refused(image))?;
+        settings.apply(&mut options).map_err(refused)?;
         Ok(match options.data.chunks.as_ref().map(|chunks| chunks.size) {
             Some(size) => (options, settings.in_chunks(size)),
             None => (options, settings),

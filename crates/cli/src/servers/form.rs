@@ -2,7 +2,6 @@
 //! and features.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 
 use ferofs::build::{Options, Preset};
 
@@ -45,8 +44,8 @@ impl FormArgs {
         Self { compress: Some("none".to_owned()), ..Self::default() }
     }
 
-    /// Sets the options. `image` is for messages.
-    pub(super) fn apply(&self, image: &Path, options: &mut Options) -> Result<(), Failure> {
+    /// Sets the options.
+    pub(super) fn apply(&self, options: &mut Options) -> Result<(), Failure> {
         let preset = self.preset.unwrap_or(Preset::Default).settings(options.image.block_size);
         let settings = preset.and_then(|preset| {
             let mut settings = with_compressor(preset, self.compress.as_deref())?;
@@ -54,7 +53,7 @@ impl FormArgs {
             settings.cluster = self.cluster_size.or(settings.cluster);
             settings.apply(options)
         });
-        settings.map_err(refused(image))?;
+        settings.map_err(refused)?;
         options.run.workers = self.workers;
         Ok(())
     }

@@ -113,7 +113,7 @@ pub(super) fn build_with(
     let mut builder = Builder::new();
     let options = builder.options();
     options.source.whiteouts = target.whiteouts;
-    form.apply(target.path, options)?;
+    form.apply(options)?;
     options.image.uuid = Some(uuid(target.identity));
     options.image.build_time = Some(0);
     options.run.cancel = Arc::clone(cancel);

@@ -1,4 +1,5 @@
-//! `ferofs pull`: fetches a complete image into a file. Layers that are no EROFS images become one.
+//! `ferofs pull`: fetches a complete image into a file. Layers that are not EROFS images become
+//! one.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -127,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let kinds: Vec<LayerKind> = image.layers().map(|layer| layer.kind).collect();
         let is_used = |kind: &LayerKind| *kind != LayerKind::Other;
         return match kinds.iter().position(is_used) {
-            // The only layer, perhaps beside others that are no layers of a tree.
+            // The only layer, perhaps beside others that are not layers of a tree.
             Some(number)
                 if kinds.get(number) == Some(&LayerKind::Erofs)
                     && !kinds.iter().skip(number + 1).any(is_used) =>

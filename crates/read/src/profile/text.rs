@@ -4,13 +4,16 @@
 //! files by path, so that it fits other images of the same tree, and both a builder and
 //! [`Image::pin`] can use it.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use crate::names::{bytes_of, path_of};
+use ferofs_format::units::to_u64;
 
 /// The first line of a profile, whose number is the version of its form.
 const HEADER: &str = "# ferofs access profile 1";
+/// Bytes of a line at most: other files, such as devices that never end, can have longer ones.
+const LINE_MAX: u64 = 1 << 20;
 
 /// A range of a file, and how often it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +77,7 @@ impl Profile {
         let mut number = 0usize;
         loop {
             line.clear();
-            if from.read_until(b'\n', &mut line)? == 0 {
+            if from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
                 break;
             }
             number = number.saturating_add(1);
@@ -83,6 +86,8 @@ impl Profile {
                 if text != HEADER.as_bytes() {
                     return Err(ProfileError::Header);
                 }
+            } else if to_u64(text.len()) == LINE_MAX {
+                return Err(ProfileError::Line(number));
             } else if !text.is_empty() && !text.starts_with(b"#") {
                 profile.ranges.push(parse(text).ok_or(ProfileError::Line(number))?);
             }
@@ -167,6 +172,11 @@ mod tests {
     #[test]
     fn other_text_is_refused() {
         let error = |text: String| Profile::read(text.as_bytes()).unwrap_err().to_string();
+        let zeroes = || io::BufReader::new(io::repeat(0));
+        assert!(matches!(Profile::read(zeroes()), Err(ProfileError::Header)));
+        let long = format!("{HEADER}\n1 2 3 /").into_bytes();
+        let long = Profile::read(io::Read::chain(&*long, zeroes()));
+        assert!(matches!(long, Err(ProfileError::Line(2))), "{long:?}");
         assert!(error(String::new()).contains("not an access profile"));
         assert!(error("x\n".into()).contains("not an access profile"));
         for line in ["1 2 3", "1 2 x /a", "-1 2 3 /a", "1 2 3 ", "1 2 3 /a\\x"] {

@@ -1,6 +1,7 @@
 //! Stores an image in a registry: its layers, a configuration, and a manifest that names them.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,10 +79,10 @@ const PROFILE_MAX: u64 = 64 << 20;
 /// and with their size.
 ///
 /// # Errors
-/// [`Error::File`] if a file cannot be read; [`Error::Image`] if it is no EROFS image, or its
-/// profile is no access profile; [`Error::Document`] if its hash tree is not that of its bytes, or
-/// if the layers of the base cannot be used; [`Error::Location`] for a reference with a digest, and
-/// for a base in another registry; [`Error::Fetch`], [`Error::Credentials`].
+/// [`Error::File`] if a file cannot be read; [`Error::Image`] if it is not an EROFS image, or its
+/// profile is not an access profile; [`Error::Document`] if its hash tree is not that of its bytes,
+/// or if the layers of the base cannot be used; [`Error::Location`] for a reference with a digest,
+/// and for a base in another registry; [`Error::Fetch`], [`Error::Credentials`].
 pub fn push(
     client: Client,
     layers: &[PathBuf],
@@ -236,13 +237,14 @@ impl<'a> LayerFile<'a> {
     }
 }
 
-/// Fails for a file that readers of the registry could not read: what is no EROFS image, is cut
+/// Fails for a file that readers of the registry could not read: what is not an EROFS image, is cut
 /// off, or has its data elsewhere.
 fn check(path: &Path) -> Result<()> {
     let wrong = |problem: String| Error::Image { path: path.to_owned(), problem };
     let image = open_file(path)?;
     let size = image.size();
-    let image = Image::open(image).map_err(|error| wrong(format!("is no EROFS image: {error}")))?;
+    let image =
+        Image::open(image).map_err(|error| wrong(format!("is not an EROFS image: {error}")))?;
     let superblock = image.superblock();
     if superblock.extra_devices > 0 {
         let problem = format!(
@@ -260,11 +262,13 @@ fn check(path: &Path) -> Result<()> {
 }
 
 fn read_profile(path: &Path) -> Result<Vec<u8>> {
-    let len = std::fs::metadata(path).map_err(Error::file(path, "open"))?.len();
-    if len > PROFILE_MAX {
+    let file = std::fs::File::open(path).map_err(Error::file(path, "open"))?;
+    let mut bytes = Vec::new();
+    // Not by the size that the system states: a device has none.
+    file.take(PROFILE_MAX + 1).read_to_end(&mut bytes).map_err(Error::file(path, "read"))?;
+    if to_u64(bytes.len()) > PROFILE_MAX {
         return Err(Error::file(path, "read")(std::io::ErrorKind::FileTooLarge.into()));
     }
-    let bytes = std::fs::read(path).map_err(Error::file(path, "read"))?;
     // Readers ignore a profile that they cannot read.
     Profile::read(&*bytes)
         .map_err(|error| Error::Image { path: path.to_owned(), problem: error.to_string() })?;
@@ -384,9 +388,8 @@ fn refer(registry: &Registry, subject: Descriptor, profile: &[u8]) -> Result<()>
         Ok(document) => match parse(&document.bytes) {
             Ok(Parsed::Index(index)) => index,
             _ => {
-                return Err(
-                    registry.wrong("index", format!("the tag {fallback} is no list of referrers"))
-                );
+                return Err(registry
+                    .wrong("index", format!("the tag {fallback} is not a list of referrers")));
             }
         },
         Err(Error::Fetch { error, .. }) if matches!(error.kind, FetchErrorKind::NotFound(_)) => {

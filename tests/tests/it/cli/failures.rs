@@ -217,6 +217,11 @@ fn an_output_that_is_also_an_input_is_refused() {
         run.failure(1).says("the output file is also an input");
     }
     assert!(before == both());
+    // These are two files.
+    let archive = fs::read(fixture.path("archive.tar")).unwrap();
+    let built = fixture.line("build -q - -").piped(archive).success();
+    fs::write(fixture.path("built"), built.stdout).unwrap();
+    fixture.line("diff @image @built").success();
     // An image may replace its source: it is read completely before.
     fixture.line("build @image @image").success();
     fixture.line("diff @image @link").success();

@@ -34,10 +34,10 @@ pub(super) struct EncodingArgs {
     pub(super) workers: Option<NonZeroUsize>,
 }
 
-/// The option about data behind the image.
+/// The option about data after the image.
 #[derive(clap::Args)]
 pub(super) struct TrailingArgs {
-    /// Let the image grow over data behind it
+    /// Let the image grow over data after it
     ///
     /// In its file or block device, for example a footer, a hash tree or an archive. This data is
     /// lost, even if the change fails.
@@ -145,7 +145,7 @@ impl EncodingArgs {
     /// The encoding of new data for `image`.
     pub(super) fn for_image(&self, image: &Path) -> Result<Encoding, Failure> {
         let opened = Image::open(FileSource::open(image, 0).without_subject()?).about(image)?;
-        Ok(match self.compression(image, opened.superblock().block_size)? {
+        Ok(match self.compression(opened.superblock().block_size)? {
             None => Encoding::AsOld,
             Some(None) => Encoding::Stored,
             Some(Some(compression)) => Encoding::With(compression),
@@ -160,13 +160,12 @@ impl EncodingArgs {
     )]
     pub(super) fn compression(
         &self,
-        image: &Path,
         block: ferofs::build::BlockSize,
     ) -> Result<Option<Option<ferofs::build::Compression>>, Failure> {
         let Some(name) = self.compress.as_deref() else { return Ok(None) };
         let mut settings = Settings::default();
         settings.cluster = self.cluster_size;
         let compression = settings.set("-z", name).and_then(|()| settings.compression(block));
-        compression.map(Some).map_err(refused(image))
+        compression.map(Some).map_err(refused)
     }
 }

@@ -1,7 +1,7 @@
 //! Options for the compression of file data and of metadata: a preset, and options that replace its
 //! values.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ferofs::build::{BlockSize, Hint, Preset, Settings, SettingsError, level_settings};
 
@@ -45,13 +45,13 @@ pub(super) struct CompressArgs {
     #[arg(short = 'E', long, value_name = "X[,...]", allow_hyphen_values = true)]
     features: Vec<String>,
 
-    /// Build an image that grows little by patches: no tails of files are stored behind inodes, as
+    /// Build an image that grows little by patches: no tails of files are stored after inodes, as
     /// a patch copies them whenever an attribute of the file changes. Compressed images get
     /// fragments, which need Linux 6.1. -E wins
     #[arg(long, hide_short_help = true, conflicts_with_all = ["index_only", "chunk_size"])]
     for_updates: bool,
 
-    /// Compress inodes, and the attributes and data stored behind them, in pclusters of at most
+    /// Compress inodes, and the attributes and data stored after them, in pclusters of at most
     /// SIZE bytes, with X [default: the first algorithm of -z] (Linux 6.17)
     #[arg(short = 'm', long, hide_short_help = true, value_name = "SIZE[:X]")]
     compress_metadata: Option<String>,
@@ -82,12 +82,11 @@ pub(super) struct CompressArgs {
 
 impl CompressArgs {
     /// The settings of the preset or the level, and of the options that change it. Without any, the
-    /// preset is the default one if `may_default`. Messages are about `image`.
+    /// preset is the default one if `may_default`.
     pub(super) fn settings(
         &self,
         block: BlockSize,
         may_default: bool,
-        image: &Path,
     ) -> Result<Settings, Failure> {
         let preset = self.preset.or(may_default.then_some(Preset::Default));
         let preset = match (self.level.0, preset) {
@@ -95,8 +94,7 @@ impl CompressArgs {
             (None, Some(preset)) => preset.settings(block),
             (None, None) => Ok(Settings::default()),
         };
-        let mut settings =
-            preset.and_then(|preset| self.changed(preset)).map_err(refused(image))?;
+        let mut settings = preset.and_then(|preset| self.changed(preset)).map_err(refused)?;
         if let Some(path) = &self.compress_hints {
             let text = text_file::read_text(path)
                 .map_err(|e| Failure::about(path, format!("read: {e}")))?;

@@ -1,7 +1,6 @@
 //! `ferofs build --estimate SOURCE`: what each preset would give, as a table with bars, or as JSON.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,20 +29,18 @@ struct Row {
 }
 
 /// The settings to estimate.
-pub(super) struct Request<'a> {
+pub(super) struct Request {
     /// The options of the command line.
     pub(super) options: Options,
-    /// Messages are about it.
-    pub(super) source: &'a Path,
     /// The settings that the command line asks for.
     pub(super) given: Settings,
     pub(super) quiet: bool,
     pub(super) json: bool,
 }
 
-pub(super) fn run(request: Request<'_>) -> Outcome {
+pub(super) fn run(request: Request) -> Outcome {
     let started = Instant::now();
-    let Request { options, source, given, quiet, json } = request;
+    let Request { options, given, quiet, json } = request;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let doing = Arc::new(Mutex::new("listing the source".to_owned()));
     let show = |what: String| *doing.lock() = what;
@@ -57,7 +54,7 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
     let block = options.image.block_size;
     let mut forms = Vec::new();
     for preset in Preset::ALL {
-        let mut settings = preset.settings(block).map_err(refused(source))?;
+        let mut settings = preset.settings(block).map_err(refused)?;
         settings.hints.clone_from(&given.hints);
         settings.max_extent = given.max_extent;
         forms.push((preset.name(), settings));
@@ -70,7 +67,7 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
         let mut options = options.clone();
         settings.apply(&mut options).map(|()| options)
     });
-    let options: Vec<Options> = options.collect::<Result<_, _>>().map_err(refused(source))?;
+    let options: Vec<Options> = options.collect::<Result<_, _>>().map_err(refused)?;
     show("encoding samples".to_owned());
     let estimates = options.iter().map(|options| estimator.estimate(options));
     let estimates: Vec<Estimate> = estimates.collect::<Result<_, _>>().without_subject()?;
