@@ -216,7 +216,7 @@ pub(crate) fn mutants(options: &[&str]) -> Result<()> {
         cargo
             .args(["mutants", "--package", package, "--minimum-test-timeout", "20", "--output"])
             .arg(&output);
-        // A warning about code that a change made unused is no test's success.
+        // A warning about code that a change made unused is not a test's success.
         cargo.args(["--cap-lints", "true", "--jobs", "1"]);
         for file in *files {
             cargo.args(["--file", file]);

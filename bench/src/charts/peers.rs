@@ -94,7 +94,7 @@ const WIDTH: f64 = 680.0;
 const NAMES: f64 = 142.0;
 /// Distance of the columns.
 const COLUMN: f64 = 180.0;
-/// The longest bar: its value must fit behind it.
+/// The longest bar: its value must fit after it.
 const BAR: f64 = 112.0;
 const ROW: f64 = 27.0;
 const TOP: f64 = 62.0;

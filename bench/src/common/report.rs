@@ -159,7 +159,7 @@ fn page(bench: &str) -> PathBuf {
 }
 
 impl Table {
-    /// Adds a column behind `value` with the figures of the same rows in `old`.
+    /// Adds a column after `value` with the figures of the same rows in `old`.
     fn add_old<'a>(&mut self, old: impl Iterator<Item = Vec<&'a str>>, key: usize, value: usize) {
         let old: BTreeMap<String, String> = old
             .filter_map(|row| Some((row.get(..=key)?.join(" | "), (*row.get(value)?).to_owned())))

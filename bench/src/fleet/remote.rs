@@ -219,7 +219,7 @@ impl Processes {
 
     /// Processor seconds of all that run, and of all children of this process that have ended.
     pub(crate) fn cpu(&self) -> Result<f64> {
-        // Fields of proc(5), counted from the one behind the name: utime and stime; cutime and
+        // Fields of proc(5), counted from the one after the name: utime and stime; cutime and
         // cstime.
         let seconds = |id: &str, first| {
             ticks(id, first)

@@ -301,7 +301,8 @@ impl Scenario {
         Ok(wrong)
     }
 
-    /// Whether exit code 1 is no failure of the command: `diff` returns it for trees that differ.
+    /// Whether exit code 1 is not a failure of the command: `diff` returns it for trees that
+    /// differ.
     fn may_differ(&self, code: Option<i32>) -> bool {
         self.name == "diff" && code == Some(1)
     }

@@ -161,7 +161,7 @@ fn content<T: Tree>(tree: &T, node: &T::Node, size: u64, buffer: &mut [u8]) -> R
     Ok(hasher.finish())
 }
 
-/// The parts of a sparse file that are no holes.
+/// The parts of a sparse file that are not holes.
 fn data_ranges<T: Tree>(tree: &T, node: &T::Node, size: u64) -> Read<Vec<Range<u64>>> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     while at < size

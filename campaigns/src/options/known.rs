@@ -69,9 +69,9 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
         "--ignore",
         "tests/it/patch/update.rs: the image then shows neither of the two trees",
     ),
-    ("patch add", "--grow-over", "tests/it/patch/faults.rs: needs data behind the image"),
-    ("patch apply", "--grow-over", "tests/it/patch/faults.rs: needs data behind the image"),
-    ("patch rollback", "--grow-over", "tests/it/patch/faults.rs: needs data behind the image"),
+    ("patch add", "--grow-over", "tests/it/patch/faults.rs: needs data after the image"),
+    ("patch apply", "--grow-over", "tests/it/patch/faults.rs: needs data after the image"),
+    ("patch rollback", "--grow-over", "tests/it/patch/faults.rs: needs data after the image"),
     ("extract", "--work-limit", "tests/it/hostile/huge.rs: a limit, changes no tree"),
     ("check", "--work-limit", "tests/it/hostile/huge.rs: a limit, changes no finding"),
     ("build", "--one-file-system", "tests/it/write/definitions.rs: needs a mount"),
@@ -178,7 +178,7 @@ fn every_option_occurs() {
                 let word = word.to_string_lossy().into_owned();
                 let option = word.split('=').next().unwrap_or_default();
                 used.insert((command, option.to_owned()));
-                // The value of a short option may stand behind it without a space.
+                // The value of a short option may stand after it without a space.
                 if option.starts_with('-') && !option.starts_with("--") {
                     used.insert((command, option.chars().take(2).collect()));
                 }

@@ -59,7 +59,7 @@ pub struct ferofs_delta {
     /// byte is written. 0: no limit.
     pub memory_limit: u64,
     /// Sets `buffer` to the next bytes of the delta, at most `length`. Returns their number, 0 at
-    /// the end, or a negative errno. No byte behind the delta is read.
+    /// the end, or a negative errno. No byte after the delta is read.
     pub read: Option<
         unsafe extern "C" fn(context: *mut c_void, buffer: *mut c_void, length: usize) -> ssize_t,
     >,

@@ -105,7 +105,7 @@ pub unsafe extern "C" fn ferofs_readdir(
 }
 
 /// Copies the target of symbolic link `nid` to `buffer`, without a NUL. Returns its length, or a
-/// negative errno: `-ERANGE` if it is longer than `size`, `-EINVAL` if the inode is no symbolic
+/// negative errno: `-ERANGE` if it is longer than `size`, `-EINVAL` if the inode is not a symbolic
 /// link. With a `size` of 0, only returns the length.
 ///
 /// # Safety

@@ -43,8 +43,8 @@ pub(crate) trait FixedInput: Send {
         0
     }
 
-    /// Whether the compressor had too little memory since the last call. What it did then depends on
-    /// the memory.
+    /// Whether the compressor had too little memory since the last call. What it did then depends
+    /// on the memory.
     fn lacks_memory(&mut self) -> bool {
         false
     }
@@ -78,7 +78,7 @@ const PARSE_MARGIN: usize = 16;
 /// take long.
 const PARSED_COST: u64 = 8;
 
-/// Bytes behind an accepted trial that are searched in its input, to see whether what follows
+/// Bytes after an accepted trial that are searched in its input, to see whether what follows
 /// repeats it.
 const PROBE: usize = 64;
 /// A repetition of at least this part of the input is worth another trial.
@@ -305,7 +305,7 @@ impl<E: FixedInput> LengthSearch<E> {
                 self.history.ratio = trial.ratio();
                 self.history.saved_slack =
                     (self.history.saved_slack + allowance).saturating_sub(output - trial.size);
-                if let Some(len) = repeated_behind(src, trial, output) {
+                if let Some(len) = repeated_after(src, trial, output) {
                     let longer = self.trial(src, len, output)?;
                     if longer.size <= output {
                         dst[..longer.size].copy_from_slice(&self.scratch[..longer.size]);
@@ -338,7 +338,7 @@ impl<E: FixedInput> LengthSearch<E> {
 
 /// How long the input can be if what follows `trial` repeats a large part of its input: the next
 /// copy of a file, for which there may be room, as it takes nearly none.
-fn repeated_behind(src: &[u8], trial: Trial, output: usize) -> Option<usize> {
+fn repeated_after(src: &[u8], trial: Trial, output: usize) -> Option<usize> {
     // Twice what would fill the rest of the output on average: the end of a cluster compresses
     // better than its start.
     let start = trial.len + 2 * trial.len * (output - trial.size) / trial.size.max(1);
@@ -378,7 +378,7 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
             return Err(EncodeError::Memory);
         }
         let (consumed, produced) = found?;
-        // What is stored to the byte saves space however short it is; blocks behind the encoded
+        // What is stored to the byte saves space however short it is; blocks after the encoded
         // bytes take none.
         let (any_len, output) = match self.filling {
             Filling::Trials { .. } => (false, dst.len()),

@@ -43,7 +43,7 @@ pub enum LinuxRefusal {
     Window,
     /// A match reaches back further than the superblock announces.
     Distance,
-    /// Linux's decoder refuses the stream, or the rest of it behind the bytes that the extent uses.
+    /// Linux's decoder refuses the stream, or the rest of it after the bytes that the extent uses.
     Stream,
 }
 

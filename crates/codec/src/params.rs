@@ -76,7 +76,7 @@ pub enum Filling {
     /// output's size. DEFLATE makes trials.
     Bytes,
     /// In one pass that ends shortly before the end of a block, if the algorithm can do that and
-    /// the output is large: the blocks behind it should take no space. Otherwise by trials.
+    /// the output is large: the blocks after it should take no space. Otherwise by trials.
     Blocks {
         /// log2 of the size of a block in bytes: 9 to 16.
         log: u8,

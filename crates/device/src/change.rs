@@ -56,7 +56,7 @@ pub(crate) fn apply(
 }
 
 impl SignatureArgs {
-    /// Fails if the file is no signature of `digest` by one of the certificates.
+    /// Fails if the file is not a signature of `digest` by one of the certificates.
     pub(crate) fn check(&self, digest: &[u8]) -> Result<(), Failure> {
         signature::check(&Hex(digest).to_string(), &self.file, &self.certs)
             .map_err(Failure::without_subject)

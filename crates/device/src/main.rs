@@ -20,7 +20,7 @@ const HELP: &str = "\
 ferofs-device: patches, checks, verifies and mounts EROFS images
 
 ferofs-device apply IMAGE PATCH      apply a patch, or those of a file that fit; - is standard input
-    --grow-over                      let the image grow over data behind it
+    --grow-over                      let the image grow over data after it
     --signature FILE --cert FILE     change nothing without this signature by a certificate; needs openssl
 ferofs-device rollback IMAGE         make the state before the current one current again
     --to N                           make this state current again

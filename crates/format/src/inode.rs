@@ -155,7 +155,7 @@ const _: () = assert!(core::mem::size_of::<RawExtended>() == EXTENDED_SIZE);
 const FORMAT_EXTENDED: u16 = 1;
 const FORMAT_LAYOUT_SHIFT: u32 = 1;
 const FORMAT_LAYOUT_MASK: u16 = 7;
-/// `NLINK_1` in compact inodes that are no directories; `DOT_OMITTED` in directories.
+/// `NLINK_1` in compact inodes that are not directories; `DOT_OMITTED` in directories.
 const FORMAT_BIT4: u16 = 1 << 4;
 const FORMAT_ALL: u16 = 0x1f;
 const NULL_LOW: u32 = u32::MAX;

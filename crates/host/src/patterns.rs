@@ -41,7 +41,7 @@ impl Patterns {
     /// Parses the lines of a file. Lines that start with `#` are comments.
     ///
     /// # Errors
-    /// The first line that is no pattern.
+    /// The first line that is not a pattern.
     pub fn parse(text: &str) -> Result<Self, PatternsError> {
         let lines = text.lines().zip(1..);
         Self::numbered(lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')))
@@ -50,7 +50,7 @@ impl Patterns {
     /// Takes each text as a pattern. A `#` and spaces at the end are parts of it.
     ///
     /// # Errors
-    /// The first text that is no pattern.
+    /// The first text that is not a pattern.
     pub fn new<S: AsRef<str>>(patterns: &[S]) -> Result<Self, PatternsError> {
         let literal = |pattern: &str| {
             let pattern =

@@ -53,7 +53,7 @@ pub fn is_descriptor(path: &Path) -> bool {
 ///
 /// # Errors
 /// The reason why the permissions cannot be set. Only root can give files to others, so another
-/// owner is no error.
+/// owner is not an error.
 pub fn keep_access(file: &File, replaced: &Path, permissions: u32) -> io::Result<()> {
     let Ok((old, list, trust)) = trusted(replaced) else {
         return set_permissions(file, permissions & 0o777);
@@ -131,7 +131,7 @@ fn trusted(path: &Path) -> io::Result<(Metadata, List, Trust)> {
             Err(_) => (named, List::Unknown),
         }
     } else {
-        // To open a device can do something. Nothing is taken from the file behind a link.
+        // To open a device can do something. Nothing is taken from the file that a link leads to.
         (if is_link { std::fs::metadata(path)? } else { named }, List::None)
     };
     let user = rustix::process::geteuid().as_raw();

@@ -34,10 +34,10 @@ pub enum Error {
     /// A name that does not exist.
     #[error("{}: no such file or directory", Escaped::path(.0))]
     NotFound(PathBuf),
-    /// A path through something that is no directory.
+    /// A path through something that is not a directory.
     #[error("{}: not a directory", Escaped::path(.0))]
     NotADirectory(PathBuf),
-    /// A read of content from something that is no regular file.
+    /// A read of content from something that is not a regular file.
     #[error("{}: not a regular file", Escaped::path(.0))]
     NotAFile(PathBuf),
     /// More symbolic links than a lookup follows.

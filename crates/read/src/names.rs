@@ -4,8 +4,10 @@
 //!
 //! | in the image | in Windows |
 //! |---|---|
-//! | `\ : * ? " < > \|` and control characters; a dot or a space at the end of a name; the first letter of a device's name (`CON`, `nul.txt`) | the character U+F000 + its code, as in Cygwin and in Windows' subsystem for Linux |
-//! | a byte that is no UTF-8, and each byte of a character from U+F000 to U+F07F | the surrogate U+DC00 + the byte |
+//! | `\ : * ? " < > \|` and control characters; a dot or a space at the end of a name; the first
+//! letter of a device's name (`CON`, `nul.txt`) | the character U+F000 + its code, as in Cygwin and
+//! in Windows' subsystem for Linux | | a byte that is no UTF-8, and each byte of a character from
+//! U+F000 to U+F07F | the surrogate U+DC00 + the byte |
 //!
 //! Each name becomes one name, different ones stay different, and [`bytes_of`] gives the name of
 //! the image back. On other systems, what is not UTF-8 is replaced.
@@ -17,7 +19,7 @@ use std::path::PathBuf;
 /// Added to the code of a character that Windows does not allow.
 #[cfg(any(windows, test))]
 const PRIVATE: u16 = 0xf000;
-/// Added to a byte that is no text.
+/// Added to a byte that is not text.
 #[cfg(any(windows, test))]
 const SURROGATE: u16 = 0xdc00;
 

@@ -277,7 +277,7 @@ fn the_ranges_that_are_read_most_are_pinned() {
     assert_eq!(pinned, Pinned { ranges: 1, bytes: 1 << 16, missing: 0 });
     assert!(image.stats().held_bytes >= held + (1 << 16));
     let before = image.stats();
-    // From before the pinned range to behind it.
+    // From before the pinned range to after it.
     let mut buf = vec![0; 100_000];
     image.read_at(&inode, FileOffset::new(190_000), &mut buf).unwrap();
     assert!(buf == expected[190_000..290_000]);

@@ -78,7 +78,7 @@ impl Location {
             return Ok(Self::Web { address: name.to_owned(), shown });
         }
         Err(wrong(
-            "is no remote image: names begin with https://, http:// or s3://, and those of registries with oci://",
+            "is not a remote image: names begin with https://, http:// or s3://, and those of registries with oci://",
         ))
     }
 

@@ -106,8 +106,8 @@ const INDEX_PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// [`Error::Fetch`] with [`FetchErrorKind::Digest`] if the bytes are not those that the registry
-/// promises, and [`Error::Failed`] if they do not arrive; [`Error::Verity`] if the image cannot have
-/// the root hash; [`Error::Image`] if they are no EROFS image and would replace one;
+/// promises, and [`Error::Failed`] if they do not arrive; [`Error::Verity`] if the image cannot
+/// have the root hash; [`Error::Image`] if they are not an EROFS image and would replace one;
 /// [`Error::File`] if the file cannot be written, or another process writes it.
 pub fn pull(
     connected: &Connected,
@@ -186,7 +186,7 @@ fn fetch_into(
             let removed = entry.remove(units_in(&(0..size)));
             removed.map_err(Error::cache(entry.path(), "remove parts of"))?;
         } else if is_promised && is_sealed {
-            let problem = "stays: what the server sent is no EROFS image. Check the location; --force replaces the image all the same";
+            let problem = "stays: what the server sent is not an EROFS image. Check the location; --force replaces the image all the same";
             return Err(Error::Image { path: path.to_owned(), problem: problem.to_owned() });
         } else {
             return Err(Error::fetch(object.location(), FetchErrorKind::Digest));

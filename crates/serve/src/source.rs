@@ -143,10 +143,10 @@ impl Source for RemoteSource {
 /// Sequences that are known at a time.
 const STREAMS: usize = 8;
 /// Bytes fetched ahead of a new sequence, and of one that has gone on for long: they arrive in 100
-/// ms at 1 Gbit/s. Those behind the last read are fetched in vain.
+/// ms at 1 Gbit/s. Those after the last read are fetched in vain.
 const FIRST: u64 = 512 << 10;
 const LONGEST: u64 = 12 << 20;
-/// A read belongs to a sequence if it starts at most this far behind its end or before it: threads
+/// A read belongs to a sequence if it starts at most this far after its end or before it: threads
 /// read a file out of order.
 const GAP: u64 = 256 << 10;
 
@@ -178,7 +178,7 @@ struct Stream {
 impl ReadAhead {
     /// Records a read. Returns what should be fetched ahead now. Nothing as long as the sequence
     /// reads what `is_stored` already: the next bytes may also be stored, or not be wanted, as
-    /// behind the last file of an access profile.
+    /// after the last file of an access profile.
     pub(crate) fn next(
         &self,
         read: Range<u64>,
@@ -206,7 +206,8 @@ impl ReadAhead {
         if stream.window == 0 && is_stored() {
             return None;
         }
-        // Three quarters of the window are still ahead. Larger steps would leave connections unused.
+        // Three quarters of the window are still ahead. Larger steps would leave connections
+        // unused.
         let most = (stream.window / 4).saturating_mul(3);
         if stream.window > 0 && stream.announced.saturating_sub(read.end) > most {
             return None;

@@ -21,7 +21,7 @@ use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result, Warning};
 use crate::metadata::SuperblockArea;
 use crate::metadata::inodes::InodeWriter;
-use crate::metadata::write::{BehindSuperblock, MetadataWriter};
+use crate::metadata::write::{AfterSuperblock, MetadataWriter};
 use crate::options::Options;
 use crate::options::image::InodeForm;
 use crate::options::source::SourceData;
@@ -374,21 +374,15 @@ impl<'a> Stages<'a> {
             chunked_dirs: Vec::new(),
             root_has_no_tail: false,
         };
-        let behind_superblock =
-            behind_superblock(&self.superblock, &self.superblock_area, output.position());
+        let after_superblock =
+            after_superblock(&self.superblock, &self.superblock_area, output.position());
         let earlier = data.earlier_inodes.as_ref();
-        MetadataWriter {
-            options,
-            inodes,
-            packed: data.packed.as_ref(),
-            behind_superblock,
-            earlier,
-        }
-        .write(&mut self.superblock, output)?;
+        MetadataWriter { options, inodes, packed: data.packed.as_ref(), after_superblock, earlier }
+            .write(&mut self.superblock, output)?;
         options.check_size(output.position())
     }
 
-    /// Writes the superblock and the tables behind it, and the first block of an extra device.
+    /// Writes the superblock and the tables after it, and the first block of an extra device.
     fn write_superblock(&mut self, output: &mut Output) -> Result<()> {
         let (options, superblock) = (self.options, &mut self.superblock);
         let configs = match &options.data.compression {
@@ -431,16 +425,16 @@ impl<'a> Stages<'a> {
     }
 }
 
-/// Where metadata can begin behind the superblock. The data ends at `data_end`. `None` if the data
+/// Where metadata can begin after the superblock. The data ends at `data_end`. `None` if the data
 /// is so large that a patch could not place its root within reach.
-fn behind_superblock(
+fn after_superblock(
     superblock: &Superblock,
     area: &SuperblockArea,
     data_end: u64,
-) -> Option<BehindSuperblock> {
+) -> Option<AfterSuperblock> {
     let start = area.end(superblock);
     let has_data = data_end > area.len();
-    (data_end <= BehindSuperblock::LARGEST).then_some(BehindSuperblock { start, has_data })
+    (data_end <= AfterSuperblock::LARGEST).then_some(AfterSuperblock { start, has_data })
 }
 
 /// Fails if the image would have data that a seal does not cover.

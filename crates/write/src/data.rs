@@ -16,8 +16,8 @@
 //! | [`read_ahead`] | asks the disk for content before workers read it |
 //! | [`worker`] | does jobs |
 //! | [`append`], [`packed_inode`] | append results to the image |
-//! | [`stored`] | where content is stored, for the metadata stage; what patches add: data of an existing image |
-//! | [`zeroes`] | encodes the pcluster to which holes refer |
+//! | [`stored`] | where content is stored, for the metadata stage; what patches add: data of an
+//! existing image | | [`zeroes`] | encodes the pcluster to which holes refer |
 //! | [`chunks`] | the other form of this stage: files in chunks, or left in their sources |
 
 mod append;
@@ -191,7 +191,7 @@ impl Driver<'_, '_> {
     }
 
     fn submit(&mut self, job: Job, number: Option<usize>) {
-        // Encoding a part of the packed inode takes long. Files whose jobs are done behind it can
+        // Encoding a part of the packed inode takes long. Files whose jobs are done after it can
         // be appended, and make the next part.
         let queue = if number.is_some() { Queue::Main } else { Queue::Side };
         self.pipeline.submit_to(

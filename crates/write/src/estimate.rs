@@ -379,7 +379,7 @@ fn copies(options: &Options, tree: &Tree, contents: &Contents) -> Result<HashSet
             hasher.update(&size.to_le_bytes());
             for piece in 0..count {
                 buffer.resize(len as usize, 0);
-                // A file that cannot be read is no copy: its digest is that of its number.
+                // A file that cannot be read is not a copy: its digest is that of its number.
                 match reader.read(id, (size - len) / (count - 1).max(1) * piece, buffer) {
                     Ok(()) => hasher.update(buffer),
                     Err(_) => hasher.update(&number.to_le_bytes()),

@@ -19,7 +19,7 @@
 //! | `output` | writes the image to a file, a device or standard output |
 //! | `verify` | compares the image with its source |
 //! | [`estimate`](Estimator) | estimates size and time without building |
-//! | [`incremental`] | makes patches: builds what is new behind an image, with the modules above |
+//! | [`incremental`] | makes patches: builds what is new after an image, with the modules above |
 //!
 //! An image is: block 0 with the superblock; data, in the order in which it was read; metadata, in
 //! the order of the tree; shared attributes.

@@ -40,7 +40,7 @@ const _: () = assert!(CompressionConfigs::LEN_MAX as u64 <= CONFIGS);
 pub(crate) struct SuperblockArea {
     /// The encoded table of long xattr name prefixes.
     prefixes: Vec<u8>,
-    /// The end of the superblock and the tables behind it, without the configurations of the
+    /// The end of the superblock and the tables after it, without the configurations of the
     /// algorithms if they are last.
     end: u64,
     /// Bytes before the first block of data.
@@ -84,7 +84,7 @@ impl SuperblockArea {
         self.len
     }
 
-    /// Where metadata can begin in the last block of the area: behind the configurations of all
+    /// Where metadata can begin in the last block of the area: after the configurations of all
     /// algorithms, which a patch may add.
     pub(crate) fn end(&self, superblock: &Superblock) -> u64 {
         self.end.max((superblock::OFFSET + superblock.size() + CompressionConfigs::LEN_MAX) as u64)
@@ -97,7 +97,7 @@ impl SuperblockArea {
     }
 
     /// The bytes of the area, with the completed superblock. `bytes` are those that the image has
-    /// there: metadata behind the superblock.
+    /// there: metadata after the superblock.
     pub(crate) fn bytes(
         &self,
         mut bytes: Vec<u8>,

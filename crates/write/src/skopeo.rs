@@ -1,4 +1,4 @@
-//! Names container images in forms that are no sources: skopeo's directories, and names with
+//! Names container images in forms that are not sources: skopeo's directories, and names with
 //! skopeo's transports.
 
 use std::io::Read;
@@ -91,7 +91,7 @@ fn is_docker_manifest(bytes: &[u8]) -> bool {
 /// How the file `version` of skopeo's directories begins.
 const VERSION: &[u8] = b"Directory Transport Version";
 
-/// Why `path` is no source, and what to do, if it is such an image.
+/// Why `path` is not a source, and what to do, if it is such an image.
 pub(super) fn problem(path: &Path) -> Option<&'static str> {
     if start_of(&path.join("version"), VERSION.len() as u64).is_some_and(|start| start == VERSION) {
         return Some(

@@ -135,7 +135,7 @@ impl Tree {
         self.arena.push(bytes)
     }
 
-    /// The bytes behind `text`.
+    /// The bytes after `text`.
     pub(crate) fn text(&self, text: Text) -> &[u8] {
         self.arena.get(text)
     }

@@ -40,7 +40,7 @@ pub enum Fault {
     ExpiringRedirect(u16, String, Duration),
     /// This number of bytes a second for this answer.
     SlowBytes(u64),
-    /// Bytes that are no answer of HTTP.
+    /// Bytes that are not an answer of HTTP.
     Garbage,
 }
 

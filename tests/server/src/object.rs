@@ -32,7 +32,7 @@ impl Object {
     /// A file; the ETag follows from its size and time.
     ///
     /// # Errors
-    /// If it cannot be opened, or is no regular file.
+    /// If it cannot be opened, or is not a regular file.
     pub fn file(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let meta = file.metadata()?;

@@ -8,9 +8,9 @@
 //! bandwidth 25000000
 //! fault status 503 path=/image times=3 after=1 method=GET header=Retry-After:1 probability=0.1
 //! fault redirect 307 http://127.0.0.1:8001/image
-//! fault complete | short BYTES | wrong-range BYTES | wrong-size BYTES | flipped-bit BYTE | other-tag TAG
-//! fault stall-before-headers 5s | stall-in-body BYTES 5s | reset | reset-in-body BYTES | garbage
-//! fault slow-bytes BYTES_A_SECOND
+//! fault complete | short BYTES | wrong-range BYTES | wrong-size BYTES | flipped-bit BYTE |
+//! other-tag TAG fault stall-before-headers 5s | stall-in-body BYTES 5s | reset | reset-in-body
+//! BYTES | garbage fault slow-bytes BYTES_A_SECOND
 //! fault expiring-redirect 307 /image 2s
 //! auth / Bearer SECRET
 //! expires /image
@@ -27,7 +27,7 @@ use crate::request::Request;
 /// Executes the lines of `text`.
 ///
 /// # Errors
-/// The first line that is no command. The lines before it have been executed.
+/// The first line that is not a command. The lines before it have been executed.
 pub fn execute(handle: &Handle, text: &str) -> Result<(), String> {
     for line in
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))

@@ -85,7 +85,7 @@ mod mount {
     mod restart;
 }
 mod patch;
-/// Reading images without a mount, and the read engine behind mounts.
+/// Reading images without a mount, and the read engine after mounts.
 mod read {
     mod dump;
     mod engine;

@@ -162,7 +162,7 @@ fn hostile_images_are_not_mounted_by_this_kernel() {
     let mut files = 0;
     while let Some(path) = pending.pop() {
         if path.is_dir() {
-            // What cargo builds is no source.
+            // What cargo builds is not a source.
             let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
             pending.extend(
                 entries.filter(|path| !path.ends_with("target") && !path.ends_with("corpus")),

@@ -175,7 +175,7 @@ impl Both {
     fn compare(&self, image: &Path, root_hash: Option<&str>) -> Result<()> {
         let sealed: &[&str] = &["verity", "verify"];
         for words in COMMANDS.iter().copied().chain(root_hash.map(|_| sealed)) {
-            // The words behind the image are paths in it.
+            // The words after the image are paths in it.
             let (options, paths): (Vec<&str>, Vec<&str>) =
                 words.iter().partition(|word| !word.contains('/'));
             let run = |mut command: Command| {

@@ -52,7 +52,7 @@ fn values_beyond_the_tolerance_are_worse_or_better() {
     let mounts = [1_060_000_000, 1_060_000_001]
         .map(|value| mounts.compare("mount dense", "rustc 1", &with(0, value))[0].unwrap());
     assert_eq!(mounts, [Verdict::Same, Verdict::Worse]);
-    // A value that comes or goes is no change of cost: someone changed the cell.
+    // A value that comes or goes is not a change of cost: someone changed the cell.
     assert_eq!(file().compare("build lz4", "rustc 1", &with(4, 1))[4], Some(Verdict::Worse));
     assert_eq!(file().compare("other", "rustc 1", &CELL), [None; METRICS.len()]);
 }

@@ -513,7 +513,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("cannot be used multiple times", "an option that is given twice"),
     ("bytes name no device", "a device for chunks, whose addresses name no device"),
     ("or smaller than a block", "chunks smaller than a block"),
-    ("the size is no multiple of the block size", "hints of clusters below the block size"),
+    ("the size is not a multiple of the block size", "hints of clusters below the block size"),
     ("largest extent: less than a block", "extents below the block size"),
     (
         "no free slot for another root directory",

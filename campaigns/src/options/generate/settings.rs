@@ -377,7 +377,7 @@ fn exclusions(settings: &mut Settings, interface: Interface, model: &Model, rng:
     }
 }
 
-/// The pattern that matches only this path. A path that is no text is not a pattern.
+/// The pattern that matches only this path. A path that is not text is not a pattern.
 fn pattern(path: &[u8]) -> OsString {
     let Ok(text) = std::str::from_utf8(path) else { return OsString::from_vec(path.to_vec()) };
     let mut pattern = String::from("/");

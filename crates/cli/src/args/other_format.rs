@@ -1,4 +1,4 @@
-//! What a file is that is no image, no patch or no delta: the message about it says what to do.
+//! What a file is that is not an image, a patch or a delta: the message about it says what to do.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const IMAGE_MIN: u64 = 1024 + 128;
 /// Bytes in which the most formats are recognised.
 const START: u64 = 256 << 10;
 
-/// Adds to the error of bytes that are no image what they are instead.
+/// Adds to the error of bytes that are not an image what they are instead.
 pub(super) fn with_other_format(failure: Failure, bytes: &dyn Source) -> Failure {
     let is_image = bytes.size() >= IMAGE_MIN && !failure.is_no_image();
     match (!is_image).then(|| other_format(bytes)).flatten() {

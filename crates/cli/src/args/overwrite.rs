@@ -183,7 +183,7 @@ fn found(path: &Path, metadata: &Metadata, kind: OutputKind) -> io::Result<Optio
             if is_tar(&start) { Some("a tar archive") } else { here.map(|format| format.name()) };
         return Ok(Some(known.unwrap_or("a file of another kind")));
     }
-    // An image behind a partition table leaves the table as it is.
+    // An image after a partition table leaves the table as it is.
     let whole = KnownFormat::of_file(&file, 0)?
         .filter(|format| offset == 0 || !format.is_partition_table());
     Ok(here.or(whole).filter(KnownFormat::is_storage).map(|format| format.name()))

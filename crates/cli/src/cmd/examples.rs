@@ -219,7 +219,7 @@ static PAGES: [(&str, &[Example], &str); 50] = [
     (
         "ferofs-verity-format",
         &[
-            ("ferofs verity format image.erofs", "behind the image"),
+            ("ferofs verity format image.erofs", "after the image"),
             ("ferofs verity format --hash-file tree image.erofs", "in a file of its own"),
         ],
         "ferofs-verity-verify(1), veritysetup(8)",

@@ -40,9 +40,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 std::fs::remove_file(&link)?;
                 symlink(&program, &link)
             }
-            io::ErrorKind::AlreadyExists => {
-                Err(io::Error::other("exists and is no link to this program: --force replaces it"))
-            }
+            io::ErrorKind::AlreadyExists => Err(io::Error::other(
+                "exists and is not a link to this program: --force replaces it",
+            )),
             _ => Err(error),
         });
         created.concerning(&link)?;

@@ -115,7 +115,7 @@ fn matches(image: &Image, subject: &Path, path: &Path) -> Result<Vec<PathBuf>, F
 }
 
 /// Adds the entries of `dir` that `patterns` match, as in a shell: those with a leading dot only if
-/// `with_dot`. What is no directory has none.
+/// `with_dot`. What is not a directory has none.
 fn list(
     image: &Image,
     dir: &Path,

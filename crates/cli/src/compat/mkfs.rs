@@ -2,7 +2,7 @@
 //!
 //! [`args`] defines the command line, and [`crate::args::features`] the options of `-E`. This
 //! module converts both to the options of the library, or to a refusal with its reason; [`sources`]
-//! does this for the sources of the image. Callers write values directly behind short options
+//! does this for the sources of the image. Callers write values directly after short options
 //! (`-C65536`, `-zlz4hc,12`, `-EA,B`), write options after positional arguments, and search the
 //! text of `--help`: the tests in `callers` have their command lines.
 

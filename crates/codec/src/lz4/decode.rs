@@ -32,7 +32,7 @@ fn has_zero_pair(src: &[u8]) -> bool {
 /// By how many bytes the end of the output must at least be before the end of `encoded_len` encoded
 /// bytes, so that each valid cluster decodes in place.
 ///
-/// A long match writes up to 31 bytes too many, and then the next token must still be behind them.
+/// A long match writes up to 31 bytes too many, and then the next token must still be after them.
 /// If only literals follow, the rest of the output is shorter than the rest of the input by their
 /// token, one byte for their length, and one more for each 255 of them, which the input has for 256
 /// bytes. `LZ4_DECOMPRESS_INPLACE_MARGIN` of lz4.h is a byte less: with that, liblz4 refuses some

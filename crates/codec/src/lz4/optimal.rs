@@ -10,7 +10,7 @@
 //! The parse searches for matches where it knows none, and then at a known match's end: all matches
 //! that go beyond that end contain the four bytes there. Pending nodes are in a ring buffer that
 //! stays in the first-level cache; settled nodes, whose cheapest path is known, are in a list. When
-//! the list is full, the path to its last node is written, and the parse starts again behind it. A
+//! the list is full, the path to its last node is written, and the parse starts again after it. A
 //! very long match is taken at once.
 //!
 //! About every fifth byte is a node, and whether a match or literals lead to it is unpredictable.

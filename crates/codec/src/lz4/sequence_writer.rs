@@ -59,7 +59,7 @@ impl<'a> SequenceWriter<'a> {
         }
         let code = len - MIN_MATCH;
         let mut op = self.op + 1;
-        // SAFETY: for this and the stores below: a token, the literals with up to 32 bytes behind
+        // SAFETY: for this and the stores below: a token, the literals with up to 32 bytes after
         // them, the distance, and less than `(lits + len) / 255 + 2` bytes of lengths take less
         // than `room`.
         unsafe { mem::store8(self.dst, self.op, ((lits.min(15) as u8) << 4) | code.min(15) as u8) };

@@ -278,7 +278,7 @@ unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
             unsafe { buffers.literals::<SHORT>(at, op) };
         }
         (ip, op) = (at + literals, op + literals);
-        // SAFETY: at least 3 bytes of input are left of the 18, or the 32 behind many literals.
+        // SAFETY: at least 3 bytes of input are left of the 18, or the 32 after many literals.
         let distance = unsafe { buffers.distance(ip) };
         ip += 2;
         if distance == 0 || distance > op {

@@ -402,7 +402,7 @@ impl Checker<'_> {
 }
 
 /// Whether programs can ask Linux for the attribute: its lists separate names by NUL, and it
-/// refuses an empty name behind a prefix, a name behind that of an ACL, and long names.
+/// refuses an empty name after a prefix, a name after that of an ACL, and long names.
 fn is_valid_name(prefix: NamePrefix, rest: &[u8]) -> bool {
     prefix.is_whole_name() == rest.is_empty()
         && !rest.contains(&0)

@@ -261,7 +261,7 @@ impl Feeder<'_, '_> {
     }
 
     fn file(&mut self, path: &Path, file: &File, first: Option<&Path>) -> Result<(), WriterEnded> {
-        // Sockets are left out with all their names: that is no failure.
+        // Sockets are left out with all their names: that is not a failure.
         let socket = file.inode.file_type() == FileType::Socket;
         let entered = match first {
             // A link to a name that is not in the archive would link to any existing file of that

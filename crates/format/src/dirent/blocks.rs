@@ -125,7 +125,7 @@ impl ChunkedDir {
         self.blocks.len().saturating_mul(ChunkFormat::BLOCKS.entry_size())
     }
 
-    /// Appends the table to `out`. The new blocks are at `first` and behind it.
+    /// Appends the table to `out`. The new blocks are at `first` and after it.
     ///
     /// # Errors
     /// [`Fault::OutOfRange`](crate::Fault::OutOfRange) for an address that has more than 32 bits.

@@ -226,7 +226,7 @@ impl ChunkIndex {
         self.format
     }
 
-    /// The chunk that holds `offset`; past the file's end it is no valid chunk.
+    /// The chunk that holds `offset`; past the file's end it is not a valid chunk.
     #[must_use]
     pub fn chunk(&self, offset: FileOffset) -> u64 {
         offset.get().wrapping_shr(self.chunk_bits.into())

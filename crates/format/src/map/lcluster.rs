@@ -91,7 +91,7 @@ impl Delta0 {
         if delta & BLOCK_COUNT_BIT != 0 {
             return match big_pclusters {
                 true if lcn.get() > 0 => Ok(Self::BlockCount(delta & !BLOCK_COUNT_BIT)),
-                true => Err(Fault::Map("the first lcluster is no HEAD")),
+                true => Err(Fault::Map("the first lcluster is not a HEAD")),
                 false => Err(Fault::Map("block count in a file without big pclusters")),
             };
         }

@@ -33,7 +33,7 @@ pub struct WalkEntry {
 #[derive(Debug)]
 pub struct Walk<'a> {
     image: &'a Image,
-    /// `None` before the root was returned, and if it is no directory.
+    /// `None` before the root was returned, and if it is not a directory.
     directories: Option<DirectoryWalk<'a>>,
     started: bool,
     /// The directory of the last error.

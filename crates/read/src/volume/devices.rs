@@ -21,7 +21,7 @@ pub(crate) struct Devices(Vec<Device>);
 
 impl Devices {
     /// The primary device and the `extra` ones that the device table lists. Without `extra`, they
-    /// are looked for behind the image in the primary device, and may be missing if `may_miss`.
+    /// are looked for after the image in the primary device, and may be missing if `may_miss`.
     pub(crate) fn new(
         primary: Box<dyn Source>,
         extra: Vec<Box<dyn Source>>,
@@ -33,7 +33,7 @@ impl Devices {
         let unified: Vec<_> = slots.iter().map(|slot| unified_range(slot, superblock)).collect();
         let may_miss = may_miss && extra.is_empty();
         let extra: Vec<Arc<dyn Source>> = match extra.is_empty() {
-            true => behind_image(&primary, &unified),
+            true => after_image(&primary, &unified),
             false => extra.into_iter().map(Arc::from).collect(),
         };
         // As Linux and erofs-utils: one too many is probably the device of another image.
@@ -141,7 +141,7 @@ fn unified_range(slot: &DeviceSlot, sb: &Superblock) -> Option<std::ops::Range<u
 
 /// The extra devices of an image that follow it in the same file, at the addresses of its device
 /// table.
-fn behind_image(
+fn after_image(
     image: &Arc<dyn Source>,
     unified: &[Option<std::ops::Range<u64>>],
 ) -> Vec<Arc<dyn Source>> {

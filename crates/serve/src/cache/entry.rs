@@ -102,8 +102,8 @@ impl Entry {
         Self::with_files(path, info, used).map(Some)
     }
 
-    /// Opens the entry in the folder `path` if it is there. This is no use of it: eviction takes it
-    /// as early as before.
+    /// Opens the entry in the folder `path` if it is there. This is not a use of it: eviction takes
+    /// it as early as before.
     pub(crate) fn open_stored(path: &Path) -> Result<Option<Self>> {
         let Some(used) = lock_use(path)? else { return Ok(None) };
         let Some(info) = read_info(path)? else { return Ok(None) };

@@ -14,7 +14,7 @@ const WORDS: usize = 512;
 /// Units of such a part.
 #[expect(clippy::as_conversions, reason = "`usize` has at most 64 bits")]
 const PART: u64 = 64 * WORDS as u64;
-/// Parts at most: those of 16 TiB, a list of 2 MiB. Bits behind them are read from the file each
+/// Parts at most: those of 16 TiB, a list of 2 MiB. Bits after them are read from the file each
 /// time. A server can claim any size.
 const PARTS_MAX: u64 = 1 << 17;
 

@@ -174,7 +174,7 @@ impl Presence {
         while at < end {
             let first_byte = at / 8;
             let read = read_at_most(&self.present, HEADER + first_byte, &mut piece)?;
-            // Bits behind the end of the file are 0.
+            // Bits after the end of the file are 0.
             piece[read..].fill(0);
             let piece_end = end.min((first_byte + to_u64(piece.len())) * 8);
             while at < piece_end {

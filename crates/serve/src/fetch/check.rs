@@ -27,13 +27,13 @@ pub trait Check: Send + Sync {
     /// Start and end of checked ranges are multiples of this, or the end of the object.
     fn align(&self) -> u64;
 
-    /// No request crosses this position: what is behind it is needed to check what is before it.
+    /// No request crosses this position: what is after it is needed to check what is before it.
     fn border(&self) -> u64 {
         u64::MAX
     }
 
     /// The ranges of the object that must be stored before `range` can be checked, in the order in
-    /// which they can be checked. Those of a range behind the border are at lower positions.
+    /// which they can be checked. Those of a range after the border are at lower positions.
     fn needs(&self, range: &Range<u64>) -> Vec<Range<u64>>;
 
     /// Bytes of a block that has a digest.
@@ -71,8 +71,8 @@ pub struct VerifiedEntry {
 /// Bytes that are checked at a time, if none are wrong.
 const PIECE: u64 = 1 << 20;
 
-/// Checks what is stored of `range`, which has whole blocks, and removes wrong blocks. The hashes of
-/// the range must be right.
+/// Checks what is stored of `range`, which has whole blocks, and removes wrong blocks. The hashes
+/// of the range must be right.
 ///
 /// # Errors
 /// The errors of the disk.

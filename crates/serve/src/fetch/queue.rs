@@ -198,7 +198,7 @@ impl Queue {
     }
 
     /// Records how a job in the background ended. After a failure that took long, the range waits
-    /// again, behind the others: the server may come back.
+    /// again, after the others: the server may come back.
     pub(crate) fn background_ended(
         &mut self,
         units: Range<u64>,
@@ -263,7 +263,7 @@ impl Queue {
         std::mem::take(&mut self.dropped)
     }
 
-    /// The range from the start of `units` to `end`, without the ranges behind `units` that are
+    /// The range from the start of `units` to `end`, without the ranges after `units` that are
     /// being fetched.
     pub(crate) fn free_from(&self, units: &Range<u64>, end: u64) -> Range<u64> {
         let behind =

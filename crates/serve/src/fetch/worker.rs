@@ -174,7 +174,7 @@ impl Job<'_> {
                 continue;
             }
             // Up to the next range that is being fetched; also this worker may fetch the ranges
-            // behind it.
+            // after it.
             let need = state.queue.free_from(&need, self.shared.around_hashes(&need).end);
             state.queue.begin(need.clone(), self.worker);
             drop(state);

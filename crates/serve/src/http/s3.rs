@@ -94,7 +94,7 @@ impl S3Access {
         let wrong = |problem| Error::Location { location: location.clone(), problem };
         let endpoint = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let endpoint = Url::parse(&endpoint)
-            .map_err(|_| wrong("the address of the store (endpoint) is no address"))?;
+            .map_err(|_| wrong("the endpoint of the store is not an address"))?;
         let style = if is_path { UrlStyle::Path } else { UrlStyle::VirtualHost };
         let bucket = Bucket::new(endpoint, style, bucket.to_owned(), region)
             .map_err(|_| wrong("the bucket's name and the endpoint give no address"))?;

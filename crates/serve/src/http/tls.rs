@@ -101,7 +101,7 @@ fn wrong_pem(path: &Path, error: pem::Error) -> Error {
     match error {
         pem::Error::Io(error) => wrong(path, error),
         pem::Error::NoItemsFound => wrong(path, "has no such section in PEM"),
-        _ => wrong(path, "is no correct PEM"),
+        _ => wrong(path, "is not correct PEM"),
     }
 }
 

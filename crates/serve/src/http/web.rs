@@ -64,9 +64,9 @@ impl WebAccess {
     /// [`Error::Location`] for an address that cannot be parsed.
     pub fn new(address: &str, options: &WebOptions) -> Result<Self> {
         let wrong = |problem| Error::Location { location: without_password(address), problem };
-        let mut url = Url::parse(address).map_err(|_| wrong("is no address"))?;
+        let mut url = Url::parse(address).map_err(|_| wrong("is not an address"))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(wrong("is no address of a web server"));
+            return Err(wrong("is not the address of a web server"));
         }
         let decoded = |text: &str| {
             let decoded = percent_decode_str(text).decode_utf8().map(String::from);

@@ -115,7 +115,7 @@ fn find_in(reference: &Reference, path: &Path, must_exist: bool) -> Result<Optio
     };
     // The message of the parser could have a part of a password.
     let file: File = serde_json::from_str(&text).map_err(|error| {
-        wrong(format!("line {}: is no configuration of registries", error.line()))
+        wrong(format!("line {}: is not a configuration of registries", error.line()))
     })?;
     let names = names(reference);
     let helper = names.iter().find_map(|name| file.helpers.get(name));
@@ -174,7 +174,7 @@ fn ask_helper(name: &str, servers: &[String]) -> Result<Option<Credentials>> {
     let wrong = |problem: String| Error::Credentials { path: program.clone().into(), problem };
     // The name comes from a file of the user; a path would start any program.
     if name.is_empty() || name.contains('/') {
-        return Err(wrong("is no name of a helper".into()));
+        return Err(wrong("is not the name of a helper".into()));
     }
     for server in servers.iter().rev().map(|server| match server.as_str() {
         // The key of docker's own registry.

@@ -177,8 +177,8 @@ impl Registry {
     }
 }
 
-/// The kind of an answer with another status than the wanted ones. Here, status 200 is no error of
-/// its own.
+/// The kind of an answer with another status than the wanted ones. Here, status 200 is not an error
+/// of its own.
 pub(super) fn unexpected(answer: &Response<Body>) -> FetchErrorKind {
     match answer.status().as_u16() {
         status @ 200..=399 => FetchErrorKind::Status(status),

@@ -88,10 +88,10 @@ pub(super) fn connect(
     let root = annotation(ROOT_DIGEST).map(|text| {
         let hex = text.split_once(':').map_or(text, |(_, hex)| hex);
         hex.parse::<Digest>()
-            .map_err(|_| wrong(format!("the annotation {ROOT_DIGEST} is no digest")))
+            .map_err(|_| wrong(format!("the annotation {ROOT_DIGEST} is not a digest")))
     });
     let number = |name: &'static str| {
-        let wrong = move |_| wrong(format!("the annotation {name} is no number"));
+        let wrong = move |_| wrong(format!("the annotation {name} is not a number"));
         annotation(name).map(|text| text.parse::<u64>().map_err(wrong)).transpose()
     };
     let blob = |digest: &str, size| -> Arc<dyn RemoteObject> {

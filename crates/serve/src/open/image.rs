@@ -211,8 +211,8 @@ impl RemoteImage {
         Ok(Self { metadata, profile, notices_changes, ..image })
     }
 
-    /// An object of which all is fetched into `cache`, an image or not. `options` has its root hash;
-    /// blocks are copied from `reuse`, and from the images of `others`.
+    /// An object of which all is fetched into `cache`, an image or not. `options` has its root
+    /// hash; blocks are copied from `reuse`, and from the images of `others`.
     ///
     /// # Errors
     /// [`Error::Fetch`] and [`Error::Verity`] if its seal cannot be read until `deadline`;
@@ -341,7 +341,7 @@ impl RemoteImage {
     /// Stores what was fetched to open the image, so that it is not fetched again.
     fn store_pieces(&self, check: Option<&dyn Check>) {
         let align = check.map_or(UNIT, |check| check.align().max(UNIT));
-        // The hashes come behind the data that they are of.
+        // The hashes come after the data that they are of.
         for Piece { start, bytes } in self.pieces.iter().rev() {
             let piece = range_of(*start, bytes);
             let mut whole = narrowed(&piece, align);
@@ -388,7 +388,8 @@ fn root_inode(object: &Preloaded) -> Option<u64> {
     start.checked_add(superblock.root.get().checked_mul(INODE_SLOT)?)
 }
 
-/// What is known of an object with this root hash, from its seal: at `position`, or behind the image.
+/// What is known of an object with this root hash, from its seal: at `position`, or after the
+/// image.
 fn sealed(
     object: &mut Preloaded,
     root: Digest,

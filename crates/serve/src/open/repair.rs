@@ -63,7 +63,7 @@ impl<S: Source> RepairedSource<S> {
             let start = self.tree_start.saturating_add(at);
             return Some(start..start.saturating_add(self.hash_block_size));
         }
-        // The bytes behind it are probably also wrong.
+        // The bytes after it are probably also wrong.
         let block = at..at.saturating_add(self.data_block_size);
         let read = wanted.iter().find(|range| range.start < block.end && block.start < range.end);
         Some(at..read.map_or(block.end, |range| range.end.max(block.end)))

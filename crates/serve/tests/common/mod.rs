@@ -85,7 +85,7 @@ impl Random {
 }
 
 impl Sealed {
-    /// An image of `len` bytes, whole blocks, with its seal behind it. Other seeds give other
+    /// An image of `len` bytes, whole blocks, with its seal after it. Other seeds give other
     /// bytes.
     pub(crate) fn new(len: u64, seed: u64) -> Self {
         let mut random = Random(seed);
@@ -93,7 +93,7 @@ impl Sealed {
         Self::of(image, Params::default())
     }
 
-    /// `image`, which has whole blocks, with its seal behind it.
+    /// `image`, which has whole blocks, with its seal after it.
     pub(crate) fn of(image: Vec<u8>, params: Params) -> Self {
         let len = image.len() as u64;
         let file = tempfile::tempfile().unwrap();

@@ -23,7 +23,7 @@ use crate::progress::{Activity, Timings};
 /// extent that starts within a block can need one block more than its size.
 const PLACED_MAX: usize = PCLUSTER_MAX as usize;
 
-/// The most bytes of an extent that is stored with a byte position: content behind it may be worth
+/// The most bytes of an extent that is stored with a byte position: content after it may be worth
 /// encoding.
 const SLICE_MAX: usize = 512 << 10;
 

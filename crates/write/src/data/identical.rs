@@ -207,7 +207,7 @@ mod tests {
         let identical_files = IdenticalFiles::with(4, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
         let look_up = |n, content: &[u8]| identical_files.look_up(NodeId(n), n, content, Vec::new);
         let Lookup::First(fingerprint) = look_up(1, b"a") else {
-            panic!("the first file is no duplicate")
+            panic!("the first file is not a duplicate")
         };
         assert_eq!(look_up(2, b"a"), Lookup::Duplicate(fingerprint));
         assert_eq!(look_up(0, b"a"), Lookup::First(fingerprint));

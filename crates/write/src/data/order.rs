@@ -129,7 +129,7 @@ fn in_tree_walk_order(tree: &Tree) -> Vec<NodeId> {
     nodes
 }
 
-/// Moves each file behind the first file of its name in the same group. `fragment_len` returns how
+/// Moves each file after the first file of its name in the same group. `fragment_len` returns how
 /// many bytes of a file of a given size become a fragment.
 fn group_equal_names(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u64) -> u64) {
     let mut firsts: HashMap<&[u8], u32> = HashMap::new();

@@ -187,7 +187,7 @@ impl<'a> Scheduler<'a> {
         let Some(data) = data else { return Ranges::new() };
         let mut holes = Ranges::new();
         let mut start = 0;
-        // Fewer zeroes at the end are no hole.
+        // Fewer zeroes at the end are not a hole.
         let last =
             if size % self.segment < HOLE_MIN as u64 { size - size % self.segment } else { size };
         for (data_start, data_end) in data.into_iter().chain([(size, size)]) {

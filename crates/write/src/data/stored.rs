@@ -142,8 +142,8 @@ pub(crate) struct EarlierContent {
 }
 
 impl EarlierContent {
-    /// The extents of the whole content, with those of `new` behind the earlier ones, and where the
-    /// first one is that is not shared. New extents are at `first` and behind it.
+    /// The extents of the whole content, with those of `new` after the earlier ones, and where the
+    /// first one is that is not shared. New extents are at `first` and after it.
     pub(crate) fn followed_by(&self, new: &ExtentLog, first: BytePos) -> (BytePos, ExtentLog) {
         let mut all = self.log.clone();
         if let Some(start) = self.start_if_consecutive(first) {

@@ -466,7 +466,7 @@ impl<'a> Worker<'a> {
     }
 
     fn packed(&mut self, bytes: &[u8], result: &mut JobResult) -> Result<()> {
-        // Parts start at multiples of a block, but behind the content of an earlier image.
+        // Parts start at multiples of a block, but after the content of an earlier image.
         let holes = self.holes(bytes, 0, PACKED_INODE_METHOD);
         let (Some(compression), Some(encoder)) = (self.context.compression, &mut self.encoder)
         else {

@@ -1,19 +1,20 @@
 //! Makes a patch: compares the old image with the new tree, encodes what is new, and lays it out
-//! behind the old image.
+//! after the old image.
 //!
 //! The modules in the order of the flow:
 //!
 //! | module | job |
 //! |---|---|
 //! | [`options`] | the options and the result |
-//! | [`encoding`] | finds out how the old image was encoded; updates the superblock's compression algorithms |
-//! | [`context`] | lists the inodes of the old image; the inputs of all later steps |
+//! | [`encoding`] | finds out how the old image was encoded; updates the superblock's compression
+//! algorithms | | [`context`] | lists the inodes of the old image; the inputs of all later steps |
 //! | [`sparse`] | finds the holes of files, which no step reads |
 //! | [`decide`] | decides for each new inode what it reuses of the old image |
 //! | [`content`] | copies extent maps, reuses blocks and extents, encodes the rest |
 //! | [`metadata`] | finds a position for the new root, and writes new inodes and directories |
 //! | [`region`] | runs these steps and gathers everything that is appended |
-//! | [`describe`] | lists the changed files; compresses the appended bytes against the base, and says how to encode content again |
+//! | [`describe`] | lists the changed files; compresses the appended bytes against the base, and
+//! says how to encode content again |
 
 pub(crate) mod content;
 pub(crate) mod context;

@@ -53,7 +53,7 @@ const CHECKS_MAX: usize = 4;
 /// images are held in memory.
 ///
 /// # Errors
-/// [`Error::InSource`] if one is no image; [`Error::Io`].
+/// [`Error::InSource`] if one is not an image; [`Error::Io`].
 pub fn create_delta(
     old: impl AsRef<Path>,
     new: impl AsRef<Path>,
@@ -184,14 +184,14 @@ fn open(path: &Path, source: &FileSource) -> Result<(Arc<[u8]>, Image, ImageCont
     }
 }
 
-/// The seal behind an image, with the root and the length of its tree.
+/// The seal after an image, with the root and the length of its tree.
 struct ComputedSeal {
     seal: Seal,
     root: Vec<u8>,
     tree: u64,
 }
 
-/// The seal behind the image `new`, if its hash tree is what `apply` computes. A tree that is not
+/// The seal after the image `new`, if its hash tree is what `apply` computes. A tree that is not
 /// is carried.
 fn computed_seal(new: &Arc<[u8]>, workers: usize) -> Option<ComputedSeal> {
     let seal = appended_position(new).and_then(|position| Seal::read(new, position)).ok()?;

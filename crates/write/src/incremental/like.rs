@@ -3,7 +3,7 @@
 //! of it unchanged: docs/decisions/0028.
 //!
 //! [`reuse`] decides before the data stage which bytes of the earlier image stay. The stage here
-//! copies these bytes, and then the builder's data stage adds the rest, behind them or in the free
+//! copies these bytes, and then the builder's data stage adds the rest, after them or in the free
 //! space between them.
 
 mod packed;
@@ -156,7 +156,7 @@ impl LikeStage<'_> {
         let options = context.options;
         let in_old = |error| in_old(self.path, error);
         let decisions = self.decide(context).map_err(in_old)?;
-        // Content of the earlier image behind this position does not stay.
+        // Content of the earlier image after this position does not stay.
         let mut end = u64::MAX;
         let mut attempt = 0;
         loop {

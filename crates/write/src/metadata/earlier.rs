@@ -11,12 +11,12 @@ use ferofs_format::units::SLOT_SIZE;
 #[derive(Debug)]
 pub(super) struct EarlierArea {
     block: BlockSize,
-    /// No place behind this position is taken: the earlier image can claim any, and the area must
+    /// No place after this position is taken: the earlier image can claim any, and the area must
     /// not have much free space.
     limit: u64,
     /// Which slots of the earlier area are used, in whole blocks.
     used: Vec<bool>,
-    /// The area behind these blocks.
+    /// The area after these blocks.
     behind: AreaAllocator,
     /// By the slots of an inode: the first block where it may fit.
     first_fit: Vec<usize>,

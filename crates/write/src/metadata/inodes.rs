@@ -195,7 +195,7 @@ impl InodeWriter<'_> {
         Ok(())
     }
 
-    /// Encodes and appends all inodes as content of the metabox, behind its `earlier` content if it
+    /// Encodes and appends all inodes as content of the metabox, after its `earlier` content if it
     /// has any.
     pub(crate) fn encode_metabox(
         &mut self,

@@ -64,7 +64,7 @@ pub(super) fn meta_block(first: BlockAddr) -> BlockAddr {
 }
 
 /// Slots between the block that inode numbers count from and a metadata area that begins at the
-/// position `start`: 0 unless that is behind 2^32 blocks.
+/// position `start`: 0 unless that is after 2^32 blocks.
 pub(super) fn slots_before(start: u64, block: BlockSize) -> u64 {
     let first = BytePos::new(start).block(block);
     ((first.get() - meta_block(first).get()) << block.bits()) / SLOT_SIZE
@@ -146,7 +146,7 @@ impl Places {
         places
     }
 
-    /// Moves the area `slots` on: behind 2^32 blocks, inode numbers do not count from its start.
+    /// Moves the area `slots` on: after 2^32 blocks, inode numbers do not count from its start.
     pub(super) fn move_by(&mut self, slots: u64) {
         if slots == 0 {
             return;

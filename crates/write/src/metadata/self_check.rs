@@ -315,7 +315,7 @@ impl IndexCheck<'_> {
                 self.head = Some((lcn, start, head, 1));
             }
             (Lcluster::NonHead { .. }, None) => {
-                return Err(self.wrong("the first lcluster is no HEAD"));
+                return Err(self.wrong("the first lcluster is not a HEAD"));
             }
             (Lcluster::NonHead { delta0, .. }, Some((head, _, _, blocks))) => {
                 if u64::from(delta0.distance()) > lcn.get() - head.get() {

@@ -31,7 +31,7 @@ pub(crate) struct MetadataWriter<'a> {
     pub(crate) options: &'a Options,
     pub(crate) inodes: InodeWriter<'a>,
     pub(crate) packed: Option<&'a PackedInode>,
-    pub(crate) behind_superblock: Option<BehindSuperblock>,
+    pub(crate) after_superblock: Option<AfterSuperblock>,
     /// The inodes of an earlier image that the new one is built like.
     pub(crate) earlier: Option<&'a EarlierInodes>,
 }
@@ -51,7 +51,7 @@ struct PlacesLikeEarlier {
 
 /// Free space in the last block of the superblock's area.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BehindSuperblock {
+pub(crate) struct AfterSuperblock {
     /// Where it starts, in bytes from the start of the image.
     pub(crate) start: u64,
     /// Whether data follows the superblock's area: then the metadata cannot go on in the next
@@ -59,7 +59,7 @@ pub(crate) struct BehindSuperblock {
     pub(crate) has_data: bool,
 }
 
-impl BehindSuperblock {
+impl AfterSuperblock {
     /// The most bytes of an image whose metadata begins there. A patch can put its root inode only
     /// into the 2 MiB from the start of the metadata on, and not into the block of the superblock,
     /// which has a checksum.
@@ -98,9 +98,9 @@ impl MetadataWriter<'_> {
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);
         let (mut areas, mut places) = self.plan(block, encoder.as_ref(), in_metabox, RESERVED);
         let like_earlier = self.plan_like_earlier(block, in_metabox, areas.blocks());
-        let behind_superblock = match &like_earlier {
+        let after_superblock = match &like_earlier {
             Some(_) => None,
-            None => self.plan_behind_superblock(block, in_metabox, &mut areas, &mut places),
+            None => self.plan_after_superblock(block, in_metabox, &mut areas, &mut places),
         };
         let mut earlier_packed = None;
         let is_like_earlier = like_earlier.is_some();
@@ -108,14 +108,14 @@ impl MetadataWriter<'_> {
             (places, earlier_packed, self.inodes.inos) =
                 (planned.places, planned.packed, planned.inos);
         }
-        if behind_superblock.is_none() {
+        if after_superblock.is_none() {
             self.append_shared_xattrs(superblock, output)?;
         }
         let start = output.position().next_multiple_of(block.bytes64());
         let slots_before = slots_before(start, block);
         self.options.check_size(start + places.total_blocks * block.bytes64())?;
         if slots_before > 0 && (in_metabox || !places.encoded_dirs.is_empty()) {
-            let problem = "its index has no addresses behind 2^32 blocks";
+            let problem = "its index has no addresses after 2^32 blocks";
             return Err(Error::Option { option: "compressed metadata", problem });
         }
         places.move_by(slots_before);
@@ -153,9 +153,9 @@ impl MetadataWriter<'_> {
         superblock.root = places.nid(NodeId::ROOT);
         superblock.inodes = places.inodes.len() as u64;
         let len = places.total_blocks * block.bytes64();
-        match behind_superblock {
+        match after_superblock {
             Some(base) => {
-                self.write_behind_superblock(
+                self.write_after_superblock(
                     &mut places,
                     base..base + len,
                     &unnamed,
@@ -173,7 +173,7 @@ impl MetadataWriter<'_> {
     }
 
     /// Appends the shared xattrs, from the start of a block on. The metadata follows them unless it
-    /// begins behind the superblock: go-erofs, which containerd uses, reads a whole block from each
+    /// begins after the superblock: go-erofs, which containerd uses, reads a whole block from each
     /// shared xattr on.
     fn append_shared_xattrs(&self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
         if self.inodes.xattrs.shared.is_empty() {
@@ -205,7 +205,7 @@ impl MetadataWriter<'_> {
     }
 
     /// Writes an area that begins in the block of the superblock.
-    fn write_behind_superblock(
+    fn write_after_superblock(
         &mut self,
         places: &mut Places,
         area: Range<u64>,
@@ -288,15 +288,15 @@ impl MetadataWriter<'_> {
 
     /// Plans the metadata again, so that it begins in the block of the superblock, if it fits
     /// there. Returns the position of that block.
-    fn plan_behind_superblock(
+    fn plan_after_superblock(
         &self,
         block: BlockSize,
         in_metabox: bool,
         areas: &mut MetadataAreas,
         places: &mut Places,
     ) -> Option<u64> {
-        let behind = self.behind_superblock?;
-        let is_small = areas.blocks() * block.bytes64() < BehindSuperblock::LARGEST;
+        let behind = self.after_superblock?;
+        let is_small = areas.blocks() * block.bytes64() < AfterSuperblock::LARGEST;
         let can_end_with_shared = self.inodes.xattrs.has_block_from_each_shared(block);
         if in_metabox || !places.encoded_dirs.is_empty() || !is_small || !can_end_with_shared {
             return None;

@@ -20,15 +20,15 @@ use crate::options::labels::Labels;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct AttributeOptions {
-    /// The owner of every file, less than [`u32::MAX`], which is no user for Linux.
+    /// The owner of every file, less than [`u32::MAX`], which is not a user for Linux.
     pub force_uid: Option<u32>,
     /// The group of every file, less than [`u32::MAX`].
     pub force_gid: Option<u32>,
     /// Added to each owner, also to [`Self::force_uid`], and to the users that ACLs name. A result
-    /// that is no user ID is an error.
+    /// that is not a user ID is an error.
     pub uid_offset: i64,
     /// Added to each group, also to [`Self::force_gid`], and to the groups that ACLs name. A result
-    /// that is no group ID is an error.
+    /// that is not a group ID is an error.
     pub gid_offset: i64,
     /// The modification time of every file.
     pub all_time: Option<Timestamp>,

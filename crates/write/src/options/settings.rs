@@ -105,7 +105,7 @@ impl Settings {
         self
     }
 
-    /// Chooses the features with which patches grow an image least: no tails of files behind
+    /// Chooses the features with which patches grow an image least: no tails of files after
     /// inodes, which are copied whenever an attribute changes. Call it before
     /// [features](Self::set) are set that should win.
     pub fn keep_tails_apart(&mut self) {

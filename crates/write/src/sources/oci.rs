@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`store`] | finds blobs, and verifies the digest of each before it is used |
 //! | [`document`] | parses manifests, indexes and configurations from JSON |
-//! | [`docker`] | reads archives of `docker save` that are no layouts |
+//! | [`docker`] | reads archives of `docker save` that are not layouts |
 //!
 //! Nothing is downloaded: a blob that is not in the layout is an error. Source: the OCI Image
 //! Format Specification, 1.1.

@@ -1,6 +1,6 @@
 //! Builds images, and compares names and content that the reader finds in them: also inline tails
 //! of files that share extents with other files, and images of 2^32 blocks or more, in which all
-//! that the build writes is behind a large hole.
+//! that the build writes is after a large hole.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
@@ -23,7 +23,7 @@ fn links_and_directories_with_blocks_of_their_own_find_them() {
     let root = test.options.source.path.clone();
     let target =
         |number: usize| char::from(b'a' + number as u8).to_string().repeat(500 + 137 * number);
-    // Links before, between and behind directories, which are placed before them.
+    // Links before, between and after directories, which are placed before them.
     for number in 0..20 {
         symlink(target(number), root.join(format!("{number:02}"))).unwrap();
         let dir = root.join(format!("{number:02}dir"));
@@ -124,7 +124,7 @@ fn write_similar_files(test: &TestBuild) -> Vec<(String, Vec<u8>)> {
 /// The space for inline tails is computed for a compact index. Shared extents need a full index,
 /// which is longer.
 #[test]
-fn inline_tails_stay_within_a_block_behind_a_longer_index() {
+fn inline_tails_stay_within_a_block_after_a_longer_index() {
     for in_metabox in [false, true] {
         let mut test = TestBuild::new();
         let compression = test.options.data.compression.as_mut().unwrap();
@@ -160,7 +160,7 @@ fn inline_tails_stay_within_a_block_behind_a_longer_index() {
     }
 }
 
-/// Metadata begins behind the superblock if all of it fits there, or if no data is before it.
+/// Metadata begins after the superblock if all of it fits there, or if no data is before it.
 #[test]
 fn tiny_images_have_one_block() {
     for (bits, files, blocks) in [
@@ -207,7 +207,7 @@ fn build_far(test: &TestBuild, options: &Options) -> Result<(), Error> {
 }
 
 #[test]
-fn everything_is_found_behind_two_to_the_32_blocks() {
+fn everything_is_found_after_two_to_the_32_blocks() {
     let mut test = TestBuild::new();
     let source = test.options.source.path.clone();
     test.write("small", text(100));

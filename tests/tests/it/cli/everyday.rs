@@ -135,7 +135,7 @@ fn messages_say_what_to_do_next() {
     fixture.write("etc/b.conf", "changed");
     fixture.line("patch create -o @patch @image @source").success();
     for (line, hint) in [
-        // What is no image.
+        // What is not an image.
         ("ls @source", "is a directory: use ferofs build DIR IMAGE"),
         ("ls @squashfs", "not an EROFS image"),
         ("ls @squashfs", "this is a squashfs image; use "),

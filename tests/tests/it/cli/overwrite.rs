@@ -94,7 +94,7 @@ fn the_last_archive_is_not_replaced_by_an_image() {
 }
 
 #[test]
-fn an_image_behind_other_data_leaves_that_alone() {
+fn an_image_after_other_data_leaves_that_alone() {
     let fixture = Fixture::empty();
     let output = fixture.path("output");
     fs::write(&output, [7; 4096]).unwrap();

@@ -130,7 +130,7 @@ fn an_option_without_a_counterpart_has_a_reason() {
 fn assert_all_are_in(page: &str, options: &[&str]) {
     let text = fs::read_to_string(guide().join(page)).unwrap();
     let named: BTreeSet<&str> = first_cells(&text).collect();
-    // erofs-utils writes a value directly behind a short option: `-zX`.
+    // erofs-utils writes a value directly after a short option: `-zX`.
     let has_value = |name: &&&str, option: &str| {
         name.strip_prefix(option).is_some_and(|value| {
             option.len() == 2 && value.starts_with(|c: char| c.is_ascii_uppercase())

@@ -14,17 +14,15 @@ use crate::common::image_writer::{
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
 const CASES: [Case; 23] = [
-    ("a head behind the end of the file", |broken| {
-        closing_head(1, if broken { 1000 } else { 904 })
-    }),
-    ("a stored head behind the end of the file", |broken| {
+    ("a head after the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
+    ("a stored head after the end of the file", |broken| {
         closing_head(0, if broken { 4080 } else { 904 })
     }),
-    ("a block count far behind its head", |broken| third_record(1, if broken { 0x801 } else { 2 })),
-    ("a block count of 0 far behind its head", |broken| {
+    ("a block count far after its head", |broken| third_record(1, if broken { 0x801 } else { 2 })),
+    ("a block count of 0 far after its head", |broken| {
         third_record(1, if broken { 0x800 } else { 1 })
     }),
-    ("a block count far behind the head of a hole", |broken| {
+    ("a block count far after the head of a hole", |broken| {
         third_record(0, if broken { 0x801 } else { 2 })
     }),
     ("an LZ4 match with a distance of 0", |broken| lz4_match(!broken)),
@@ -32,7 +30,7 @@ const CASES: [Case; 23] = [
     ("a damaged rest of a DEFLATE stream", deflate_rest),
     ("a truncated LZMA stream", lzma_prefix),
     ("a zstd frame without a size, and with a large window", zstd_window),
-    ("a stored extent that ends behind the device", |broken| {
+    ("a stored extent that ends after the device", |broken| {
         stored(if broken { 9000 } else { 4096 })
     }),
     ("a stored extent of more than 1 MiB", |broken| {
@@ -42,7 +40,7 @@ const CASES: [Case; 23] = [
         block_after_inode(if broken { FLAT_INLINE } else { FLAT_PLAIN })
     }),
     ("records of extents out of order", |broken| hole_record(if broken { 0 } else { 4096 })),
-    ("a record of an extent behind the end of the file", |broken| {
+    ("a record of an extent after the end of the file", |broken| {
         hole_record(if broken { 9000 } else { 4096 })
     }),
     ("a hole that starts within an lcluster", |broken| {

@@ -330,7 +330,7 @@ fn reattach_mounts_again_without_a_server() {
         1,
         "{table}"
     );
-    // The new processes have the old options, and leave nothing behind.
+    // The new processes have the old options, and leave nothing after.
     let keeper = fs::read_to_string(&mounted.pid_file).unwrap();
     assert_ne!(keeper.trim(), mounted.keeper.as_raw_nonzero().to_string());
     mounted.mount.unmount().unwrap();

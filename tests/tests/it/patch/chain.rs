@@ -276,7 +276,7 @@ fn a_damaged_file_of_several_patches_is_refused() {
             let (message, count) = apply(is_pipe, &bytes[..cut]);
             assert!(count == 1 && message.contains(name), "{cut}: {message}");
         }
-        let more = b"trailing bytes, which are no patch at all, but many";
+        let more = b"trailing bytes, which are not a patch at all, but many";
         let (message, count) = apply(is_pipe, &[&bytes[..], more].concat());
         assert!(count == 1 && message.contains("other bytes after the patch"), "{message}");
     }

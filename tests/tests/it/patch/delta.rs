@@ -198,7 +198,7 @@ fn each_error_names_its_file() {
         apply().arg("--force").args([&old, &delta, &out]).success();
         assert!(is_same(&new, &out));
         fs::remove_file(&out).unwrap();
-        // A misspelt device is no new file in memory, also by a link.
+        // A misspelt device is not a new file in memory, also by a link.
         let (missing, link) =
             (PathBuf::from("/dev/ferofs-test-no-such-device"), fixture.path("slot"));
         let file_system = |dir: &str| fs::metadata(dir).unwrap().dev();
@@ -352,7 +352,7 @@ fn a_level_is_found_beside_pclusters_that_all_levels_make() {
 
 #[test]
 fn a_small_change_makes_a_small_delta() {
-    // Without fragments, padding between thousands of extents moves. With them all data behind the
+    // Without fragments, padding between thousands of extents moves. With them all data after the
     // change moves, and pclusters of 1 MiB decode to more than 4 MiB. The metabox, and the last
     // LZMA pcluster, have parameters of their own.
     for (options, most) in [

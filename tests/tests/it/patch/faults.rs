@@ -1,4 +1,4 @@
-//! Patches of images of erofs-utils, and data behind an image. The campaign `faults` lets each
+//! Patches of images of erofs-utils, and data after an image. The campaign `faults` lets each
 //! system call of a change fail.
 
 use std::fs;
@@ -110,7 +110,7 @@ fn images_of_erofs_utils_are_patched() {
 }
 
 #[test]
-fn data_behind_an_image_is_only_overwritten_with_grow_over() {
+fn data_after_an_image_is_only_overwritten_with_grow_over() {
     let fixture = Fixture::empty();
     fixture.write("file", "before");
     let image = fixture.build("image", ["-z", "none"]);

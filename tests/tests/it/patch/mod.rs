@@ -4,7 +4,7 @@
 //! - `delta`: exact new images.
 //! - `device`: the program for devices does the same as the command.
 //! - `erofs_utils`: every change of images in every form of mkfs.erofs.
-//! - `faults`: interrupted writes, and data behind an image.
+//! - `faults`: interrupted writes, and data after an image.
 //! - `for_updates`: images that grow little.
 //! - `growth`: additions that are compressed together.
 //! - `in_place`: images that are mounted while they are replaced.

@@ -62,7 +62,7 @@ fn in_place_the_new_image_has_the_attributes_of_the_old_one() {
     assert_eq!(ferofs!("patch squash", &image).run().code, 2);
     let both = ferofs!("patch squash --in-place", &image, &link).run();
     assert_eq!(both.code, 2);
-    // The image itself is no new image, by any of its names.
+    // The image itself is not a new image, by any of its names.
     let again = fixture.path("again");
     fs::hard_link(&image, &again).unwrap();
     let before = fs::metadata(&image).unwrap();

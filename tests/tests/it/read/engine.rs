@@ -1,4 +1,4 @@
-//! The read engine behind a FUSE mount: access profiles and pinned data, memory limits.
+//! The read engine after a FUSE mount: access profiles and pinned data, memory limits.
 
 use std::fs;
 use std::path::Path;

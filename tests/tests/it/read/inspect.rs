@@ -163,7 +163,7 @@ fn the_html_page_shows_what_grew() {
     ] {
         assert!(html.contains(part), "{part}: {html}");
     }
-    // The old image is no output.
+    // The old image is not an output.
     let refused = ferofs!("inspect --force --html", &old, "--compare", &old, &new).run();
     assert_eq!(refused.code, 1, "{}", refused.stderr);
     refused.says("is also an input");

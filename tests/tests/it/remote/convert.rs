@@ -1,5 +1,5 @@
-//! `ferofs convert`, and `ferofs pull` of layers that are no EROFS images. The source is a registry
-//! of the test, the target docker-registry.
+//! `ferofs convert`, and `ferofs pull` of layers that are not EROFS images. The source is a
+//! registry of the test, the target docker-registry.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

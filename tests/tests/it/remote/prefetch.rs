@@ -95,7 +95,7 @@ impl Start {
     }
 
     /// Requests for data, all others, and the bytes of all. What is fetched around the superblock
-    /// and the metadata is no request for data.
+    /// and the metadata is not a request for data.
     fn fetched(&self, data: u64) -> (u64, u64, u64) {
         let mut counts = self.server.counts();
         // Requests may be in flight.
@@ -276,7 +276,7 @@ fn wrong_values_of_prefetch() {
     );
     fails(location.as_ref(), &["--prefetch", "/none/such"], "/none/such");
 
-    // What is no profile, or names other files, makes nothing else fail.
+    // What is not a profile, or names other files, makes nothing else fail.
     for (name, text) in [
         ("garbage", "x".repeat(100_000)),
         (

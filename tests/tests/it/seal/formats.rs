@@ -129,7 +129,7 @@ fn no_output_replaces_another_file_of_the_command() {
         assert!(fs::read(&image).unwrap() == before, "{wrong}: the image was changed");
         assert!(!fixture.path("tree").exists(), "{wrong}: a tree was written");
     }
-    // What follows the image, for example the tree of an interrupted command, is no part of it.
+    // What follows the image, for example the tree of an interrupted command, is not part of it.
     fs::write(&image, [&before[..], &[0; 4096], &[7; 4096]].concat()).unwrap();
     ferofs!("verity format", &image).failure(1).says("other data follows");
 }

@@ -93,7 +93,7 @@ fn an_interrupted_seal_is_undone_or_made_again() {
             }
             assert!(interrupted >= 15, "{interrupted}");
         }
-        // Bytes of another program behind a seal or the remains of one are kept.
+        // Bytes of another program after a seal or the remains of one are kept.
         fs::write(&path, [&plain[..], b"other"].concat()).unwrap();
         ferofs!("verity format", &path).failure(1).says("other data follows");
         let mut unfinished = image.clone();

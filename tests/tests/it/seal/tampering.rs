@@ -95,7 +95,7 @@ fn changed_bytes_are_never_returned() {
     for round in 0..if full() { 10_000 } else { 200 } {
         let sealed = &sealed[round % 2];
         sealed.write_changed(&mut rng, &paths);
-        // A root hash that is no text is a wrong argument.
+        // A root hash that is not text is a wrong argument.
         let root = String::from_utf8_lossy(&fs::read(&paths.root).unwrap()).replace('\0', "?");
         let mut cat = ferofs!("cat --roothash", &root);
         if sealed.tree.is_some() {

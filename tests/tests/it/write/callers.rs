@@ -317,7 +317,7 @@ fn version_prints_the_version_of_erofs_utils() {
     }
 }
 
-/// As with erofs-utils: also files that fit behind their inode unencoded.
+/// As with erofs-utils: also files that fit after their inode unencoded.
 #[test]
 fn tail_packing_compresses_small_files() {
     let fixture = Fixture::empty();

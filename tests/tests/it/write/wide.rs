@@ -20,7 +20,7 @@ use crate::common::fixture::Fixture;
 /// Bytes of each large member: three of them are more than 2^32 blocks of 512 bytes.
 const LARGE: u64 = 800 << 30;
 
-/// An archive that is mostly holes: large members, a small file behind them with two names, and a
+/// An archive that is mostly holes: large members, a small file after them with two names, and a
 /// directory that has blocks of its own.
 fn archive(dir: &Path) -> PathBuf {
     let path = dir.join("archive");

@@ -33,10 +33,10 @@ fn files_of_the_same_kind_are_replaced() {
         assert_eq!(refusal(content, own), None, "{own:?}");
         assert_eq!(refusal(b"", own), None, "empty, {own:?}");
         assert!(refusal(&b"The thesis: of words.\n".repeat(1000), own).is_some(), "text, {own:?}");
-        // An image that starts behind the file's end replaces nothing.
-        let is_behind = |kind: &OutputKind| matches!(kind, OutputKind::Image { offset } if content.len() as u64 <= *offset);
+        // An image that starts after the file's end replaces nothing.
+        let is_after = |kind: &OutputKind| matches!(kind, OutputKind::Image { offset } if content.len() as u64 <= *offset);
         let others =
-            kinds.iter().filter(|(_, other)| other.name() != own.name() && !is_behind(other));
+            kinds.iter().filter(|(_, other)| other.name() != own.name() && !is_after(other));
         for (_, other) in others {
             // containerd's file of a root hash is JSON.
             let is_taken = matches!((own, other), (OutputKind::Json, OutputKind::RootHash));
@@ -44,7 +44,7 @@ fn files_of_the_same_kind_are_replaced() {
         }
     }
     assert!(refusal(b"x", OutputKind::Chunks).is_some());
-    // The image would start behind all that is there.
+    // The image would start after all that is there.
     assert_eq!(refusal(b"text", OutputKind::Image { offset: 4096 }), None);
 }
 

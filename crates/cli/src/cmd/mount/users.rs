@@ -69,7 +69,7 @@ mod tests {
         let dir = dir.path().canonicalize().unwrap();
         assert_eq!(users(&dir), None);
         let file = std::fs::File::create(dir.join("file")).unwrap();
-        // This process is no user.
+        // This process is not a user.
         assert_eq!(users(&dir), None);
         let mut other = std::process::Command::new("sleep").arg("100").stdin(file).spawn().unwrap();
         let found = users(&dir);

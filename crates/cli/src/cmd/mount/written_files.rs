@@ -18,9 +18,9 @@ use crate::print::output::confirm;
 /// Bytes of a number of a process, and more.
 const PID_MAX: u64 = 32;
 
-/// Fails if the mount point is no directory, or in the first process of a mount, if a file that the
-/// mount writes is one that it reads, lies below the mount point, or is of another kind, or if the
-/// mount would hide another image.
+/// Fails if the mount point is not a directory, or in the first process of a mount, if a file that
+/// the mount writes is one that it reads, lies below the mount point, or is of another kind, or if
+/// the mount would hide another image.
 pub(crate) fn check(args: &Args) -> Result<(), Failure> {
     check_directory(&args.dir)?;
     if is_daemon() {

@@ -28,7 +28,7 @@ use crate::print::output::{OUTPUT, OutputArgs, json_text};
 use crate::print::progress::CountedSource;
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
-/// Bytes behind an image in which other data is looked for.
+/// Bytes after an image in which other data is looked for.
 const SEARCHED: u64 = 64 << 20;
 /// The usual block: a seal that follows an image starts at a multiple of it.
 const BLOCK: u64 = 4096;
@@ -80,8 +80,8 @@ fn about(path: &Path) -> impl FnOnce(io::Error) -> Failure {
 }
 
 /// The bytes that a seal of the image covers: those of the image, which may be followed by zeroes,
-/// by another seal, or by the remains of an interrupted run. Other bytes that follow are no part of
-/// the image.
+/// by another seal, or by the remains of an interrupted run. Other bytes that follow are not part
+/// of the image.
 pub(super) fn sealed_len(path: &Path, file: &FileSource) -> Result<u64, Failure> {
     let end = appended_position(file).about(path)?.min(file.size());
     if Seal::read(file, end).is_err() {
@@ -154,8 +154,9 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     let unit = if hash_file.is_some() { u64::from(params.data_block_size) } else { BLOCK };
     let end = len.checked_next_multiple_of(unit).unwrap_or(len);
     if end != len && (unit > BLOCK || image.size() > len) {
-        let reason =
-            format!("its size, {len}, is no multiple of the data block size: choose a smaller one");
+        let reason = format!(
+            "its size, {len}, is not a multiple of the data block size: choose a smaller one"
+        );
         return Err(Failure::about(&args.image, reason));
     }
     if hash_file.is_none() {
@@ -282,7 +283,7 @@ fn write_hash_file(path: &Path, made: &mut File) -> Result<(), Failure> {
     }
 }
 
-/// Writes superblock and tree behind an image of `len` bytes, from `end` on, where a former tree
+/// Writes superblock and tree after an image of `len` bytes, from `end` on, where a former tree
 /// may have `former` bytes. A failure leaves the image without a tree.
 fn append(file: &File, len: u64, end: u64, former: u64, made: &mut File) -> io::Result<()> {
     let (before, byte_len) = (file.metadata()?, made.metadata()?.len());

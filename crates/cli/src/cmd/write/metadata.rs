@@ -50,7 +50,7 @@ pub(super) struct MetadataArgs {
     #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_enum, default_value_t = Form::Smallest)]
     inodes: Form,
 
-    /// Never store file data behind the inode (DAX cannot map inline data)
+    /// Never store file data after the inode (DAX cannot map inline data)
     #[arg(help_heading = LAYOUT, hide_short_help = true, long)]
     no_inline_data: bool,
 

@@ -59,7 +59,7 @@ pub(super) struct Args {
     #[arg(short = 'L', value_name = "X")]
     pub(super) label: Option<OsString>,
 
-    /// Compress inodes, and the attributes and data behind them, in pclusters of at most # bytes,
+    /// Compress inodes, and the attributes and data after them, in pclusters of at most # bytes,
     /// with X or, if X is a number, that compressor of -z, the first one being 0 [default: 0].
     /// Without -z, X also compresses data, and without X nothing is compressed
     #[arg(short = 'm', value_name = "#[:X]")]

@@ -41,7 +41,7 @@ fn translate(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Translates a bracket expression; `rest` starts behind its `[`.
+/// Translates a bracket expression; `rest` starts after its `[`.
 fn bracket(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Option<()> {
     out.push('[');
     if rest.next_if_eq(&'^').is_some() {

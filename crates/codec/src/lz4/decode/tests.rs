@@ -122,7 +122,7 @@ fn a_distance_of_0_is_refused_everywhere() {
 #[test]
 fn long_matches_before_many_literals_decode_in_place() {
     // Copies of 32 bytes write as many as possible too much if a byte is left of the match; the
-    // literals behind it are almost all of the input.
+    // literals after it are almost all of the input.
     for (distance, len) in [(16, 33), (19, 33), (17, 65), (20, 34), (8, 33), (3, 33)] {
         for count in
             (12..300).chain((0..260).flat_map(|n| [14, 15, 16].map(|first| first + 255 * n)))

@@ -121,7 +121,7 @@ fn stored_data_shares_bytes_with_stored_data_only() {
 }
 
 #[test]
-fn extents_behind_an_overlap_are_judged_by_themselves() {
+fn extents_after_an_overlap_are_judged_by_themselves() {
     assert_eq!(overlaps(&[(1, 9, true), (5, 95, false), (50, 10, false)]), [(5, 10)]);
     assert_eq!(overlaps(&[(1, 99, true), (5, 5, false), (50, 10, false)]), [(5, 10), (50, 60)]);
     assert_eq!(overlaps(&[(1, 9, true), (5, 95, false), (50, 10, true)]), [(5, 10), (50, 60)]);

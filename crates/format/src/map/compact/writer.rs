@@ -163,7 +163,7 @@ impl CompactWriter {
 
     fn non_head(&mut self, delta0: Delta0, delta1: u16, last: bool) -> Result<u16, Fault> {
         let Some((head, furthest)) = &mut self.extent else {
-            return Err(Fault::Map("the first lcluster is no HEAD"));
+            return Err(Fault::Map("the first lcluster is not a HEAD"));
         };
         let distance = self.next.saturating_sub(*head);
         let fits = match delta0 {

@@ -123,9 +123,9 @@ impl<'a> IndexMap<'a> {
             }
         };
         let start = self.start(found)?;
-        // Linux decodes up to the next head, even if that lies behind the end.
+        // Linux decodes up to the next head, even if that lies after the end.
         if end > self.inode.size() {
-            return Err(self.bad(Fault::Map("a head lies behind the end of the file")));
+            return Err(self.bad(Fault::Map("a head lies after the end of the file")));
         }
         let Some(len) = end.checked_sub(start.get()).filter(|&len| len > 0) else {
             return Err(self.bad(Fault::Map("extents out of order")));

@@ -74,7 +74,7 @@ fn ranges_in_the_background_come_last_and_leave_workers_for_readers() {
     // The parts that were being fetched are not fetched again.
     assert_eq!(queue.next(5, 100, 6, all), Some((700..1700, Urgency::Background)));
     assert_eq!(queue.next(0, 100, 6, all), None, "two of six in the background");
-    // Hashes of a job in the background are no demand.
+    // Hashes of a job in the background are not urgent.
     queue.begin(9_000_000..9_000_001, 5);
     for (range, worker) in [(0..500, 4), (500..600, 2), (650..700, 3), (600..700, 9)] {
         queue.finished(&range, worker);

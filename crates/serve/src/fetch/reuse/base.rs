@@ -40,7 +40,7 @@ impl Base {
         Self { place: Place::Entry { cache: cache.clone(), key }, seal }
     }
 
-    /// A file, with a seal behind its image or without one.
+    /// A file, with a seal after its image or without one.
     pub(crate) fn file(file: Arc<FileSource>) -> Self {
         let position = appended_position(&*file).ok();
         let seal = position.and_then(|position| Seal::read(&*file, position).ok());

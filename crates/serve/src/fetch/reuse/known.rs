@@ -78,7 +78,7 @@ impl KnownBlocks {
             self.change(|index| index.bases.push(Arc::clone(&base)));
             let (mut pairs, mut found) = (Vec::new(), 0usize);
             let mut add = |prefix, block| {
-                // Blocks behind 16 TiB are not found.
+                // Blocks after 16 TiB are not found.
                 pairs.extend(u32::try_from(block).map(|block| (prefix, block)));
                 found = found.saturating_add(1);
                 if pairs.len() >= SEGMENT {

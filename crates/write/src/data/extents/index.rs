@@ -168,7 +168,7 @@ impl IndexEncoder {
 
     fn pclusters<'f>(&'f self, file: FileExtents<'f>) -> impl Iterator<Item = Pcluster> + 'f {
         let (mut start, bits, block) = (0, self.block.bits(), self.block.bytes64());
-        // The end of the extents so far, and the start of the last one if it is no hole.
+        // The end of the extents so far, and the start of the last one if it is not a hole.
         let (mut end, mut last) = (0, None);
         let placed = file.log.placed(file.first).flat_map(move |(at, extent)| {
             // Holes are divided: older versions of Linux decode the pcluster of zeroes for each

@@ -47,7 +47,7 @@ pub struct CreateOptions {
     pub ignore: IgnoredAttributes,
     /// The new tree, instead of the source of [`Self::build`].
     pub new_image: Option<Image>,
-    /// Encode new metadata and new fragments behind those of the old image, if these are compressed
+    /// Encode new metadata and new fragments after those of the old image, if these are compressed
     /// together. A patch file has them as encoded bytes then, and not as differences to old ones.
     pub(crate) grow: bool,
     /// Zstandard's level for the patch file; `None`: by the number of appended bytes.

@@ -398,7 +398,7 @@ fn len(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|(start, end)| end - start).sum()
 }
 
-/// The bytes of the image that `found` refers to, if it is no hole.
+/// The bytes of the image that `found` refers to, if it is not a hole.
 fn range_of(found: &Match) -> Option<(u64, u64)> {
     let at = found.stored.at.get();
     (!found.is_hole()).then(|| (at, at.saturating_add(found.stored.size)))

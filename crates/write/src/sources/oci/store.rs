@@ -91,7 +91,7 @@ impl<'a> Store<'a> {
         Error::Oci { layout: self.name.clone(), blob: blob.map(Digest::to_string), fault }
     }
 
-    /// Whether this is an archive of `docker save` that is no layout.
+    /// Whether this is an archive of `docker save` that is not a layout.
     pub(super) const fn is_docker(&self) -> bool {
         self.is_docker
     }

@@ -193,7 +193,7 @@ impl TarStream {
         self.has_more.load(Ordering::Relaxed)
     }
 
-    /// The format of an archive that is no tar archive. `start` are its first bytes, which were
+    /// The format of an archive that is not a tar archive. `start` are its first bytes, which were
     /// read already.
     pub(super) fn known_format(&self, start: &[u8]) -> Result<Option<KnownFormat>> {
         match &self.input {

@@ -71,7 +71,7 @@ impl Record {
         texts.flat_map(|text| text.as_bytes().iter().chain(b"\0")).copied().collect()
     }
 
-    /// `None` for bytes that are no complete record.
+    /// `None` for bytes that are not a complete record.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut texts = bytes
             .strip_suffix(b"\0")?

@@ -119,7 +119,7 @@ pub(super) mod tests {
         let (one, other) = (anchors_of(noise(999, 6)), anchors_of(noise(12, 7)));
         assert_eq!(one, other);
         assert!((700..1400).contains(&one.len()), "{}", one.len());
-        assert_eq!(anchors(&[0; 5000]).count(), 0, "zeroes are no anchors");
+        assert_eq!(anchors(&[0; 5000]).count(), 0, "zeroes are not anchors");
         // Images depend on these positions.
         let first: Vec<_> = anchors(&tail).map(|(at, _)| at).take(4).collect();
         assert_eq!(first, [1361, 2709, 2757, 3097]);

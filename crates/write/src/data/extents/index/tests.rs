@@ -8,9 +8,9 @@ fn extent(len: u64, encoded: bool, size: u64) -> Extent {
     Extent { len, encoded, size, place: ExtentPlace::Next }
 }
 
-/// The length in KiB of each pcluster of a hole of `len` KiB behind one block, and whether it is
+/// The length in KiB of each pcluster of a hole of `len` KiB after one block, and whether it is
 /// marked as a hole.
-fn hole_behind_a_block(bits: u8, len: u64) -> Vec<(u64, bool)> {
+fn hole_after_a_block(bits: u8, len: u64) -> Vec<(u64, bool)> {
     let encoder = IndexEncoder { big_pclusters: true, ..encoder(bits, IndexKind::Full) };
     let block = encoder.block.bytes64();
     let mut log = ExtentLog::new(block);
@@ -29,10 +29,10 @@ fn hole_behind_a_block(bits: u8, len: u64) -> Vec<(u64, bool)> {
 
 #[test]
 fn holes_of_few_blocks_have_whole_extents() {
-    assert_eq!(hole_behind_a_block(16, 64), [(64, false)]);
-    assert_eq!(hole_behind_a_block(15, 80), [(80, false)]);
-    assert_eq!(hole_behind_a_block(15, 96), [(64, false), (32, true)]);
-    assert_eq!(hole_behind_a_block(12, 24), [(8, false), (12, true), (4, true)]);
+    assert_eq!(hole_after_a_block(16, 64), [(64, false)]);
+    assert_eq!(hole_after_a_block(15, 80), [(80, false)]);
+    assert_eq!(hole_after_a_block(15, 96), [(64, false), (32, true)]);
+    assert_eq!(hole_after_a_block(12, 24), [(8, false), (12, true), (4, true)]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The metabox and the packed inode of the old image, if the new image makes them longer: new
-//! metadata and new fragments are then encoded together, behind the old content. Their old extents
+//! metadata and new fragments are then encoded together, after the old content. Their old extents
 //! stay, and only their inodes with the indexes are written again. The old superblock names the old
 //! inodes, so that going back works as for all other metadata. Source: FORMAT.md 6.6, 6.7, 7.
 

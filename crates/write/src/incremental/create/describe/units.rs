@@ -2,7 +2,7 @@
 //! one again from its content, byte for byte.
 //!
 //! Consecutive extents of one file form a unit. A unit ends where the builder's compressor started
-//! again, because what an LZ4 extent holds can depend on content behind it.
+//! again, because what an LZ4 extent holds can depend on content after it.
 
 use std::collections::{HashMap, HashSet};
 
