@@ -134,7 +134,7 @@ struct ferofs_delta {
   uint64_t memory_limit;
   /*
    Sets `buffer` to the next bytes of the delta, at most `length`. Returns their number, 0 at
-   the end, or a negative errno. No byte behind the delta is read.
+   the end, or a negative errno. No byte after the delta is read.
    */
   ssize_t (*read)(void *context, void *buffer, size_t length);
   /*
@@ -277,7 +277,7 @@ int ferofs_readdir(const struct ferofs_image *image,
 
 /*
  Copies the target of symbolic link `nid` to `buffer`, without a NUL. Returns its length, or a
- negative errno: `-ERANGE` if it is longer than `size`, `-EINVAL` if the inode is no symbolic
+ negative errno: `-ERANGE` if it is longer than `size`, `-EINVAL` if the inode is not a symbolic
  link. With a `size` of 0, only returns the length.
 
  # Safety
