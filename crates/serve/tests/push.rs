@@ -237,13 +237,13 @@ fn only_complete_images_are_stored() {
         }
     };
     let bytes = std::fs::read(&image).unwrap();
-    assert!(refused("empty", b"").contains("no EROFS image"));
-    assert!(refused("zeroes", &[0; 8192]).contains("no EROFS image"));
+    assert!(refused("empty", b"").contains("not an EROFS image"));
+    assert!(refused("zeroes", &[0; 8192]).contains("not an EROFS image"));
     assert!(refused("cut", &bytes[..bytes.len() - 4096]).contains("cut off"));
     let mut changed = bytes;
     // A byte of the superblock, which has a checksum.
     changed[1024 + 60] ^= 1;
-    assert!(refused("changed", &changed).contains("no EROFS image"));
+    assert!(refused("changed", &changed).contains("not an EROFS image"));
     assert_eq!(server.counts().requests, 0);
 }
 

@@ -65,7 +65,7 @@ fn wrong_files_are_reported_without_their_content() {
         assert!(!error.contains("secret"), "{error}");
     }
     let error = find_in_text("h.x/a", r#"{"credsStore": "../../bin/sh"}"#).unwrap_err().to_string();
-    assert!(error.contains("no name of a helper"), "{error}");
+    assert!(error.contains("not the name of a helper"), "{error}");
     assert!(find_in_text("h.x/a", r#"{"credHelpers": {"h.x": "none-of-this-name"}}"#).is_err());
     assert!(find(&Reference::parse("a").unwrap(), Some(Path::new("/nowhere/auth.json"))).is_err());
 }
