@@ -142,9 +142,6 @@ fn messages_say_what_to_do_next() {
         ("ls @squashfs", "ferofs build "),
         ("cat @archive.tar x", "this is an archive: use ferofs build FILE IMAGE"),
         ("convert @archive.tar @new", "use ferofs build SOURCE IMAGE"),
-        // Names of other tools.
-        ("build -z xz @source @new", "xz is called lzma here"),
-        ("build -z gzip @source @new", "gzip is called deflate here"),
         ("build @new @source", "is a directory: the image comes last"),
         // Updates and images in the wrong order, and one kind of update for the other.
         ("patch apply @patch @image", "it is an image, which comes before"),
@@ -157,6 +154,10 @@ fn messages_say_what_to_do_next() {
         let told = told(line);
         assert!(told.contains(hint), "{line}: {told}");
     }
+    // Names of other tools.
+    let wrong = |line: &str| fixture.line(line).failure(2);
+    wrong("build -z xz @source @new").says("xz is called lzma here");
+    wrong("build -z gzip @source @new").says("gzip is called deflate here");
     let code = fixture.line("check @squashfs").run().code;
     assert_eq!(code, 4, "a hint does not change the exit code");
     // A pipe is not opened a second time, which would wait for a writer.

@@ -220,8 +220,9 @@ fn an_output_that_is_also_an_input_is_refused() {
     // These are two files.
     let archive = fs::read(fixture.path("archive.tar")).unwrap();
     let built = fixture.line("build -q - -").piped(archive).success();
+    fixture.line("build @archive.tar @of-archive").success();
     fs::write(fixture.path("built"), built.stdout).unwrap();
-    fixture.line("diff @image @built").success();
+    fixture.line("diff @of-archive @built").success();
     // An image may replace its source: it is read completely before.
     fixture.line("build @image @image").success();
     fixture.line("diff @image @link").success();

@@ -203,7 +203,7 @@ fn what_replaces_an_image_is_an_image() {
     let server = Server::start().unwrap();
     server.put("/page", "<html>404</html>".repeat(1000).into_bytes());
     let pull = || isolated(&fixture).args(["pull", &server.url("/page")]).arg(&image);
-    pull().failure(1).says("no EROFS image");
+    pull().failure(1).says("not an EROFS image");
     // Errors of the hash tree name the file.
     pull().args(["--roothash", &root]).failure(1).says("image.erofs: no superblock of EROFS");
     assert!(std::fs::read(&image).unwrap() == before);
