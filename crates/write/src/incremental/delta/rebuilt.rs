@@ -22,7 +22,7 @@ use crate::incremental::create::describe::pieces::{LEVELS, shortest};
 /// Bytes of metadata that are compressed at once, to see whether a prediction pays; before and
 /// after the same place of the old metadata are as many to compress them with.
 const PART: usize = 256 << 10;
-/// Such parts at most, of all metadata: others are like them, and each takes up to half a second.
+/// Such parts at most, of all metadata: others are like them, and each takes some tenths of a second.
 const PARTS_MAX: usize = 4;
 /// A prediction must save at least one in so many compressed bytes: it takes memory.
 const GAIN: u64 = 16;
@@ -191,7 +191,7 @@ fn pays(
     new: ImageParts<'_>,
 ) -> Result<bool> {
     let compressed = |bytes: &[u8], dictionary: &[u8]| -> Result<u64> {
-        let (compressed, _) = shortest(bytes, dictionary, LEVELS[0])?;
+        let (compressed, _) = shortest(bytes, dictionary, LEVELS[1])?;
         Ok(compressed.map_or(bytes.len(), |compressed| compressed.len()) as u64)
     };
     let [old_bytes, new_bytes] = [old, new].map(ImageParts::metadata);
