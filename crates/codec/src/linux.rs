@@ -25,8 +25,10 @@ pub const PAGE: usize = 4096;
 /// encoder ends with empty blocks; ours do not.
 const DEFLATE_END: usize = 3;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The most bytes that a Zstandard block decodes to. Source: RFC 8878, 3.1.1.2.4.
+/// The most bytes that a Zstandard block decodes to, and in a frame with the smallest window.
+/// Source: RFC 8878, 3.1.1.2.4.
 const ZSTD_BLOCK: u64 = 128 << 10;
+const ZSTD_SMALLEST_BLOCK: usize = 1 << 10;
 
 /// Why Linux refuses a cluster that a library decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +102,7 @@ impl LinuxChecker {
                 portion == Portion::Prefix
                     || dictionary_size(configs).is_some_and(|dictionary| dictionary < decoded)
             }
-            Algorithm::Zstd => false,
+            Algorithm::Zstd => decoded > ZSTD_SMALLEST_BLOCK,
         }
     }
 
@@ -269,7 +271,7 @@ impl std::fmt::Debug for LinuxChecker {
     }
 }
 
-/// Checks a Zstandard frame by its header.
+/// Checks a Zstandard frame by its header, and by those of its blocks.
 fn check_zstd_frame(
     stream: &[u8],
     decoded: usize,
@@ -288,6 +290,9 @@ fn check_zstd_frame(
     }
     // Linux decodes data that fits into one page without a window, if its size is known.
     let small = stream.len() <= PAGE && decoded <= PAGE as u64 && header.content.is_some();
+    if !small && !header.blocks_fit_window(decoded) {
+        return Err(LinuxRefusal::Stream);
+    }
     let Some(announced) = window.filter(|_| !small) else { return Ok(()) };
     let decoder_memory = |window: u64, content: u64| {
         let block = window.min(ZSTD_BLOCK);
@@ -302,15 +307,46 @@ fn check_zstd_frame(
 }
 
 /// The header of a Zstandard frame. Source: RFC 8878, 3.1.1.1.
-struct FrameHeader {
+struct FrameHeader<'a> {
     /// The window size in bytes.
     window: u64,
     /// The decoded size in bytes, if the frame declares it.
     content: Option<u64>,
+    /// What follows the header.
+    blocks: &'a [u8],
 }
 
-impl FrameHeader {
-    fn parse(stream: &[u8]) -> Option<Self> {
+impl<'a> FrameHeader<'a> {
+    /// Whether no block is longer than the frame's window, of those that are surely among the first
+    /// `decoded` bytes. libzstd accepts longer ones if it has all of the frame; Linux passes it
+    /// page by page.
+    fn blocks_fit_window(&self, decoded: u64) -> bool {
+        let longest = self.window.min(ZSTD_BLOCK);
+        let (mut rest, mut known) = (self.blocks, 0u64);
+        while known < decoded {
+            let Some(([low, middle, high], after)) = rest.split_first_chunk() else { return true };
+            let header = u32::from_le_bytes([*low, *middle, *high, 0]);
+            let len = u64::from(header >> 3);
+            if len > longest {
+                return false;
+            }
+            let (stored, plain) = match header >> 1 & 3 {
+                // As it is, and one byte that is repeated.
+                0 => (len, len),
+                1 => (1, len),
+                _ => (len, 0),
+            };
+            known = known.saturating_add(plain);
+            let stored = usize::try_from(stored).unwrap_or(usize::MAX);
+            match after.get(stored..) {
+                Some(after) if header & 1 == 0 => rest = after,
+                _ => return true,
+            }
+        }
+        true
+    }
+
+    fn parse(stream: &'a [u8]) -> Option<Self> {
         let mut rest = stream.strip_prefix(&ZSTD_MAGIC)?;
         let mut take = |len: usize| -> Option<u64> {
             let (bytes, remaining) = rest.split_at_checked(len)?;
@@ -335,6 +371,6 @@ impl FrameHeader {
             2 => Some(take(4)?),
             _ => Some(take(8)?),
         };
-        Some(Self { window: window.or(content)?, content })
+        Some(Self { window: window.or(content)?, content, blocks: rest })
     }
 }

@@ -133,3 +133,43 @@ fn a_frame_needs_the_extents_length_and_an_announced_window() {
     assert_eq!(check(300_001, Portion::Prefix, 19), Err(LinuxRefusal::Frame));
     assert_eq!(check(300_000, Portion::Whole, 12), Err(LinuxRefusal::Window));
 }
+
+#[test]
+fn a_block_is_not_longer_than_the_window() {
+    // A frame with a window of 1 KiB, and blocks that are not encoded or repeat a byte.
+    let frame = |lens: &[u32]| {
+        let content: u32 = lens.iter().sum();
+        let mut frame = [&ZSTD_MAGIC[..], &[0x80, 0], &content.to_le_bytes()].concat();
+        for (number, len) in lens.iter().enumerate() {
+            let (last, repeats) = (number + 1 == lens.len(), number % 2);
+            let header = len << 3 | (repeats as u32) << 1 | u32::from(last);
+            frame.extend_from_slice(&header.to_le_bytes()[..3]);
+            frame.resize(frame.len() + if repeats == 1 { 1 } else { *len as usize }, 7);
+        }
+        (frame, content as usize)
+    };
+    for (lens, is_refused) in [
+        (&[1024; 8][..], false),
+        (&[1024, 1024, 1024, 1024, 1024, 1024, 1024, 1025], true),
+        (&[1024, 1025, 1024, 1024, 1024, 1024, 1024, 1024], true),
+        // In one page, Linux decodes it at once.
+        (&[1025, 1024], false),
+    ] {
+        let (stream, decoded) = frame(lens);
+        zstd_safe::decompress(&mut vec![0; decoded][..], &stream).unwrap();
+        let refused = check(Algorithm::Zstd, &stream, 0, decoded);
+        assert_eq!(refused == Err(LinuxRefusal::Stream), is_refused, "{lens:?}: {refused:?}");
+        let place = ClusterPlace { block: 4096, offset: 0 };
+        let configs = announced(Algorithm::Zstd, 128 << 10);
+        let prefix = LinuxChecker::default().check(
+            Algorithm::Zstd,
+            &stream,
+            place,
+            decoded - 1025,
+            Portion::Prefix,
+            &configs,
+        );
+        // Linux reads no further than it needs.
+        assert_eq!(prefix.is_err(), is_refused && lens.last() == Some(&1024), "{lens:?}");
+    }
+}

@@ -35,6 +35,9 @@ const AVERAGE: (usize, usize) = (4, 1);
 /// Fills outputs.
 pub(super) struct Blocks {
     context: Context,
+    /// The most bytes of content in a block of the frame: no more than the window. Source: RFC
+    /// 8878, section 3.1.1.2.4.
+    longest: usize,
     /// Content and encoded bytes of the last piece. The next one is likely to be encoded to the
     /// same part of its size.
     last: (usize, usize),
@@ -52,7 +55,8 @@ impl Blocks {
         let stable_input = (ZSTD_cParameter::ZSTD_c_experimentalParam9, 1);
         let search = if large { Vec::new() } else { quick_search(params).to_vec() };
         let context = Context::new(&[&common(params)[..], &search, &[stable_input]].concat())?;
-        Some(Self { context, last: AVERAGE, tried: 0 })
+        let longest = PIECE.min(1usize.checked_shl(params.window_log.into())?);
+        Some(Self { context, longest, last: AVERAGE, tried: 0 })
     }
 
     /// Starts another input.
@@ -79,7 +83,8 @@ impl Blocks {
             let (mut taken, mut produced) = self.pieces(src, dst, &mut most, block)?;
             if taken > 0 {
                 let end = produced.next_multiple_of(block).min(dst.len());
-                (taken, produced) = store(src, taken, dst.get_mut(..end)?, produced)?;
+                let longest = self.longest;
+                (taken, produced) = store(src, taken, dst.get_mut(..end)?, produced, longest)?;
                 self.end(taken, dst.get_mut(..produced)?)?;
             }
             if taken > 0 || most <= dst.len() {
@@ -148,19 +153,27 @@ impl Blocks {
     }
 }
 
-/// Adds content from `taken` on to a frame of `produced` bytes as a block that is not encoded, to
-/// the end of `dst`. Returns the bytes of content and of output.
-fn store(src: &[u8], taken: usize, dst: &mut [u8], produced: usize) -> Option<(usize, usize)> {
-    let rest = dst.get_mut(produced..)?;
-    let len = rest.len().saturating_sub(BLOCK_HEADER).min(src.len() - taken);
-    if len < LEAST_STORED {
-        return Some((taken, produced));
+/// Adds content from `taken` on to a frame of `produced` bytes as blocks of at most `longest` bytes
+/// that are not encoded, to the end of `dst`. Returns the bytes of content and of output.
+fn store(
+    src: &[u8],
+    mut taken: usize,
+    dst: &mut [u8],
+    mut produced: usize,
+    longest: usize,
+) -> Option<(usize, usize)> {
+    loop {
+        let rest = dst.get_mut(produced..)?;
+        let len = rest.len().saturating_sub(BLOCK_HEADER).min(src.len() - taken).min(longest);
+        if len < LEAST_STORED {
+            return Some((taken, produced));
+        }
+        let (header, content) = rest.split_at_mut(BLOCK_HEADER);
+        // Type 0, and not the last block: `end` marks it.
+        header.copy_from_slice(u32::try_from(len << 3).ok()?.to_le_bytes().get(..BLOCK_HEADER)?);
+        content.get_mut(..len)?.copy_from_slice(src.get(taken..taken + len)?);
+        (taken, produced) = (taken + len, produced + BLOCK_HEADER + len);
     }
-    let (header, content) = rest.split_at_mut(BLOCK_HEADER);
-    // Type 0, and not the last block: `end` marks it.
-    header.copy_from_slice(u32::try_from(len << 3).ok()?.to_le_bytes().get(..BLOCK_HEADER)?);
-    content.get_mut(..len)?.copy_from_slice(src.get(taken..taken + len)?);
-    Some((taken + len, produced + BLOCK_HEADER + len))
 }
 
 /// Where the frame header of `frame` has the content size, if it takes four bytes: the size of any
@@ -210,11 +223,24 @@ mod tests {
         out
     }
 
+    #[test]
+    fn stored_blocks_are_not_longer_than_the_window() {
+        let (src, mut dst) = (content(9000, 1), vec![0; 5000]);
+        let (taken, produced) = store(&src, 10, &mut dst, 100, 1024).unwrap();
+        assert_eq!((taken, produced), (10 + 4900 - 5 * BLOCK_HEADER, 5000));
+        let mut at = 100;
+        for len in [1024, 1024, 1024, 1024, 4900 - 5 * BLOCK_HEADER - 4096] {
+            let header = u32::from_le_bytes([dst[at], dst[at + 1], dst[at + 2], 0]);
+            assert_eq!(header as usize, len << 3);
+            at += BLOCK_HEADER + len;
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn frames_decode_to_the_content_that_they_took(
-            len in 1usize..3_000_000, output in 64usize..700_000, level in 1u8..8, window in 17u8..22, large: bool,
+            len in 1usize..3_000_000, output in 64usize..700_000, level in 1u8..8, window in prop_oneof![10u8..13, 17u8..22], large: bool,
             seed: u64, block in prop_oneof![Just(1usize), (9u32..17).prop_map(|log| 1 << log)],
         ) {
             let src = content(len, seed);
@@ -233,6 +259,17 @@ mod tests {
                     let got = zstd_safe::decompress(&mut decoded[..], &dst[..produced]).unwrap();
                     prop_assert_eq!(got, consumed);
                     prop_assert!(decoded == src[..consumed]);
+                    // In one step, libzstd accepts blocks that are longer than the window.
+                    decoded.fill(0);
+                    let mut context = zstd_safe::DCtx::create();
+                    let mut out = zstd_safe::OutBuffer::around(&mut decoded[..]);
+                    for page in dst[..produced].chunks(4096) {
+                        let mut input = zstd_safe::InBuffer::around(page);
+                        while input.pos() < page.len() {
+                            context.decompress_stream(&mut out, &mut input).unwrap();
+                        }
+                    }
+                    prop_assert!(out.pos() == consumed && decoded == src[..consumed]);
                     prop_assert_eq!(zstd_safe::get_frame_content_size(&dst[..produced]).unwrap(), Some(consumed as u64));
                 } else {
                     prop_assert!(output < PIECE + 64, "a block fits into {output} bytes");
