@@ -6,6 +6,8 @@
 //! ([`cost`]), not per byte of input: the estimate knows which parts of the input compress well.
 
 mod cost;
+#[cfg(test)]
+mod tests;
 
 use memchr::memmem;
 
@@ -64,6 +66,8 @@ pub(crate) trait FixedInput: Send {
 
 /// The most trials for one cluster. After them the longest input that fitted is taken.
 const MAX_TRIALS: u32 = 7;
+/// After so many trials that do not fit, the estimate alone is not trusted.
+const GUESSES: u32 = 3;
 /// Outputs of at least this many bytes are filled in one pass if the compressor can do that, else
 /// an eighth of them may stay unused. Images store only the blocks that are used, and a cluster
 /// that is shorter by an eighth compresses as well.
@@ -294,10 +298,22 @@ impl<E: FixedInput> LengthSearch<E> {
                 break;
             }
             let ratio = self.ratio_near(trial, other, output);
-            len = self
-                .estimate
-                .length(src, trial.cost + (aim - trial.size as f64) / ratio)
-                .clamp(low, high);
+            len = self.estimate.length(src, trial.cost + (aim - trial.size as f64) / ratio);
+            if below.is_none() {
+                // Fewer bytes would fit even if they were not encoded.
+                len = len.max(aim as usize);
+            }
+            // The estimate takes long runs for free. If it led to nothing that fits well, each
+            // byte is taken to need the same.
+            if let Some(above) = above
+                && turn > GUESSES
+                && below.is_none_or(|below| below.size < output / 2)
+            {
+                let (from, size) = below.map_or((0, 0), |below| (below.len, below.size));
+                let part = (aim - size as f64) / (above.size - size) as f64;
+                len = from + ((above.len - from) as f64 * part) as usize;
+            }
+            len = len.clamp(low, high);
         }
         if let Some(trial) = below {
             self.history.took_window = trial.len == most;

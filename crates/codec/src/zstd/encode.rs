@@ -15,7 +15,7 @@ use ferofs_format::algorithm::ZSTD_WINDOW_LOGS;
 
 /// The version of the search for the length of an extent, and of what is done with the matches that
 /// libzstd finds. A change of any byte that is written needs a new number.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 pub(crate) static CODEC: Codec = Codec {
     levels: &[3, 9, 15, 1, 19, 6, 12, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 18, 20, 21, 22],
