@@ -250,6 +250,11 @@ impl XattrTable {
                 .iter()
                 .map(|(set, _)| is_mixed(set, |bytes| can_share.contains(bytes)))
                 .collect();
+            // What fills the root's xattrs up is stored with its inode.
+            let root = root.0.checked_sub(1).filter(|_| options.root_min > 0);
+            if let Some(inline) = root.and_then(|set| inline.get_mut(set as usize)) {
+                *inline = true;
+            }
             let whole = sets.iter().zip(&inline).filter(|(_, inline)| !**inline);
             let used: HashSet<&[u8]> =
                 whole.flat_map(|((set, _), _)| entries(set).map(|(_, bytes)| bytes)).collect();

@@ -117,6 +117,22 @@ fn the_root_gets_its_minimum_size() {
     assert!(plan.region(OTHER, SetId::default()).is_empty());
 }
 
+/// What fills it up is with the inode, so nothing of a root in the metabox is shared.
+#[test]
+fn a_root_in_the_metabox_that_is_filled_up_shares_nothing() {
+    let mut table = XattrTable::default();
+    let label = set(&[("security.selinux", &[7; 40])]);
+    let root = table.intern(&label);
+    table.intern(&label);
+    let options = XattrOptions { root_min: 400, ..XattrOptions::default() };
+    for (in_metabox, counts) in [(true, (0, 1)), (false, (1, 0))] {
+        let plan = table.plan(&options, root, in_metabox).unwrap();
+        let region = Region::parse(plan.region(NodeId::ROOT, root)).unwrap();
+        let own = region.entries().map(Result::unwrap).filter(|entry| !entry.name.is_empty());
+        assert_eq!((region.shared().len(), own.count()), counts, "{in_metabox}");
+    }
+}
+
 #[test]
 fn replaces_by_name() {
     let mut table = XattrTable::default();
