@@ -201,6 +201,9 @@ impl Account<'_> {
             ..Image::default()
         };
         image.ignore.extend(Self::effects(settings, &mut model));
+        if sources.marks_whiteouts {
+            model.mark_origins();
+        }
         let own = settings.has("--inode-digests") || settings.has("--xattr-inode-digest");
         let keeps = self.digests && matches!(source, Source::Erofs { .. });
         let digests = own || keeps && !settings.has("--no-xattrs") && !settings.has("-x-1");
@@ -390,6 +393,9 @@ impl Account<'_> {
             image.loose_parents |= settings.has("--loose-parents");
         }
         self.model = self.model.overlaid(&upper);
+        if !tar || interface == Interface::Build {
+            self.model.mark_origins();
+        }
         self.states.push(self.model.clone());
         self.compare_image()
     }
@@ -430,6 +436,7 @@ impl Account<'_> {
             }
         };
         Self::effects(settings, &mut next);
+        next.mark_origins();
         Self::add_digests(self.digests, &mut next);
         self.workspace.allow("update");
         let _ = fs::remove_file(self.workspace.path("update"));

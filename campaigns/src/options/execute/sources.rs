@@ -24,6 +24,8 @@ pub(crate) struct Sources {
     pub(crate) devices: Vec<String>,
     pub(crate) model: Model,
     pub(crate) ignore: Vec<Field>,
+    /// Whether directories with whiteouts get the attribute that overlayfs requires.
+    pub(crate) marks_whiteouts: bool,
     /// The block size of an image that refers to other images.
     pub(crate) block: Option<u32>,
 }
@@ -44,6 +46,7 @@ impl Account<'_> {
             devices: Vec::new(),
             model: self.model.clone(),
             ignore: Vec::new(),
+            marks_whiteouts: false,
             block: None,
         };
         let rng = &mut Rng::new(seed);
@@ -149,8 +152,10 @@ impl Account<'_> {
                 }
             }
         }
-        // Builds set what overlayfs requires on the directories of whiteouts.
-        sources.model.mark_origins();
+        // mkfs.erofs takes devices of archives for whiteouts only if it is asked for.
+        let has_devices = matches!(source, Source::Tar { .. }) && interface == Interface::Mkfs;
+        sources.marks_whiteouts =
+            !has_devices || sources.options.iter().any(|option| option == "--aufs");
         Ok(Some(sources))
     }
 
