@@ -66,8 +66,9 @@ pub(crate) trait FixedInput: Send {
 
 /// The most trials for one cluster. After them the longest input that fitted is taken.
 const MAX_TRIALS: u32 = 7;
-/// After so many trials that do not fit, the estimate alone is not trusted.
+/// After so many trials the estimate is not trusted if the last one exceeds the output by this part.
 const GUESSES: u32 = 3;
+const NEAR: usize = 64;
 /// Outputs of at least this many bytes are filled in one pass if the compressor can do that, else
 /// an eighth of them may stay unused. Images store only the blocks that are used, and a cluster
 /// that is shorter by an eighth compresses as well.
@@ -303,15 +304,15 @@ impl<E: FixedInput> LengthSearch<E> {
                 // Fewer bytes would fit even if they were not encoded.
                 len = len.max(aim as usize);
             }
-            // The estimate takes long runs for free. If it led to nothing that fits well, each
+            // The estimate takes long runs for free. If it still leads to much more than fits, each
             // byte is taken to need the same.
-            if let Some(above) = above
-                && turn > GUESSES
+            if turn > GUESSES
+                && trial.size > output + output / NEAR
                 && below.is_none_or(|below| below.size < output / 2)
             {
                 let (from, size) = below.map_or((0, 0), |below| (below.len, below.size));
-                let part = (aim - size as f64) / (above.size - size) as f64;
-                len = from + ((above.len - from) as f64 * part) as usize;
+                let part = (aim - size as f64) / (trial.size - size) as f64;
+                len = from + ((trial.len - from) as f64 * part) as usize;
             }
             len = len.clamp(low, high);
         }
