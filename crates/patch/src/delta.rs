@@ -24,8 +24,7 @@ use crate::format::header::RawMethod;
 use crate::format::piece::base::Base;
 use crate::format::piece::{Buffers, StoredPiece};
 use crate::format::plan::{Plan, Reference};
-use crate::format::prediction::Predict;
-use crate::format::rebuilt::RebuiltMetadata;
+use crate::format::prediction::{Predict, Prediction};
 use crate::format::reencode::{Encoders, work_limit};
 use crate::image::digest::Digest;
 
@@ -124,7 +123,7 @@ impl<R: Read> Delta<R> {
         mut written: impl FnMut(u64),
         cancel: &AtomicBool,
     ) -> Tagged<Applied> {
-        let Self { header, methods, mut stream, is_whole_stream, .. } = self;
+        let Self { mut header, methods, mut stream, is_whole_stream, .. } = self;
         let methods = methods.iter().map(RawMethod::params).collect::<Result<Vec<Params>>>();
         let methods = methods.map_err(of(Role::Delta))?;
         check_old(&**old, &header, cancel).map_err(of(Role::Old))?;
@@ -136,8 +135,10 @@ impl<R: Read> Delta<R> {
         options.work_size = Some(header.new_size);
         let image = Image::open_with(Box::new(Arc::clone(old)), Vec::new(), &options);
         let image = image.map_err(|e| of(Role::Old)(e.into()))?;
-        let prediction =
-            header.numbers.as_ref().map(|numbers| RebuiltMetadata::new(numbers, &image));
+        let relocations = header.relocations.take();
+        let mut memory =
+            PieceMemory::new(methods.len(), relocations.as_ref(), image.superblock().inodes);
+        let prediction = relocations.map(|list| Prediction::of_rebuilt(list, &image));
         let prediction = prediction.transpose().map_err(of_work)?;
         let base = Base {
             source: &**old,
@@ -152,7 +153,7 @@ impl<R: Read> Delta<R> {
         let check = || is_cancelled(cancel);
         let mut sink = Sink::new(&header, output).map_err(of(Role::Delta))?;
         sink.skip_present(check).map_err(of(Role::New))?;
-        let (mut memory, tree) = (PieceMemory::new(methods.len()), sink.tree_len());
+        let tree = sink.tree_len();
         let is_stated = |memory: &PieceMemory| match memory.total(&header, &methods, tree)
             <= header.memory
         {

@@ -10,9 +10,7 @@ pub mod piece;
 pub mod plan;
 pub mod prediction;
 pub(crate) mod reader;
-pub mod rebuilt;
 pub mod reencode;
-pub mod relocation;
 pub(crate) mod start;
 
 use ferofs_codec::Params;

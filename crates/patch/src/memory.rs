@@ -18,13 +18,8 @@ const COPIES: u64 = 3;
 /// Bytes for each piece: in the tables of the header, which are decoded at once, and in lists of
 /// them.
 const OF_PIECE: u64 = 160;
-/// Bytes for each byte of a decoded plan, and of the decoded list of relocated inodes: their
-/// shortest parts take the most.
+/// Bytes for each byte of a decoded plan: its shortest parts take the most.
 const OF_PLAN: u64 = 32;
-const OF_LIST: u64 = 64;
-/// Bytes for each old inode that waits for a new one that resembles it, and the most that wait.
-const OF_WAITING: u64 = 24;
-const WAITING_MAX: u64 = 1 << 20;
 
 impl Patch {
     /// An upper bound of the memory of a process that applies the patch, in bytes. It reads the
@@ -63,14 +58,12 @@ impl Patch {
         let extent = u64::from(self.header().longest_extent);
         let extents =
             extent.min(SMALL_EXTENT).saturating_mul(to_u64(THREADS_MAX)).saturating_add(extent);
-        let waiting = self.superblocks()?[0].inodes.min(WAITING_MAX);
         let parts = [
             (1, PROGRAM),
             (COPIES, extents),
             (OF_PIECE, to_u64(self.appended().count())),
             (OF_PLAN, decoded_plan),
-            (OF_LIST, self.relocations_len()?),
-            (OF_WAITING, waiting),
+            (1, self.relocations()?.memory(self.superblocks()?[0].inodes)),
             (2, region),
         ];
         let parts = parts.iter().map(|(times, size)| size.saturating_mul(*times));

@@ -9,6 +9,7 @@
 mod create;
 mod delta;
 mod like;
+mod relocations;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

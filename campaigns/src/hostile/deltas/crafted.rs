@@ -6,13 +6,16 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use ferofs::read::Image;
 use ferofs_codec::{Algorithm, Filling, LzmaBits, Params};
+use ferofs_format::Nid;
+use ferofs_format::area::MetadataSize;
+use ferofs_format::inode::FileType;
 use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaHeader, DeltaPiece, PAYLOAD_MAX, digest};
 use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::{self, base::Base};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
-use ferofs_patch::format::prediction::Predict;
-use ferofs_patch::format::rebuilt::{
-    ChangedInode, INODES_MAX, RebuiltMetadata, Renumbering, Shifts, old_inodes,
+use ferofs_patch::format::prediction::{
+    Area, DirForm, Edit, Places, Predict, Prediction, Relocated, Relocations, Rules, Shifts,
+    SourceCode, Target,
 };
 use ferofs_patch::format::reencode::Encoders;
 use ferofs_tests::{Content, Rng};
@@ -30,10 +33,13 @@ pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<
     let image = Image::open(pair.old.clone())?;
     let methods = (0..1 + rng.below(3)).map(|_| method(rng)).collect::<Result<Vec<Params>>>()?;
     let mut encoders = Encoders::new(&methods);
-    let numbers = if rng.below(3) == 0 { Some(numbers(&image, rng)?) } else { None };
-    let prediction =
-        numbers.as_ref().map(|numbers| RebuiltMetadata::new(numbers, &image)).transpose()?;
-    let mut memory = PieceMemory::new(methods.len());
+    let relocations = if rng.below(3) == 0 { Some(relocations(&image, rng)?) } else { None };
+    // Lists that are refused are in the unit tests.
+    let of = |list: &Relocations| Prediction::of_rebuilt(list.clone(), &image).ok();
+    let prediction = relocations.as_ref().and_then(of);
+    let relocations = relocations.filter(|_| prediction.is_some());
+    let mut memory =
+        PieceMemory::new(methods.len(), relocations.as_ref(), image.superblock().inodes);
     let (mut new, mut pieces) = (Vec::new(), Vec::new());
     let many = if rng.below(8) == 0 { 60 } else { 1 + rng.below(5) };
     for _ in 0..many {
@@ -61,7 +67,7 @@ pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<
         longest_extent: [1 << 20, 1 << 20, 4 << 20, 4096][rng.below(4) as usize],
         memory: 0,
         seal: None,
-        numbers: numbers.clone(),
+        relocations,
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
     let needed = memory.total(&header, &methods, 0);
@@ -74,9 +80,12 @@ pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<
     Ok(("crafted delta".to_owned(), delta, new))
 }
 
-/// Any other numbers in the metadata of the old image: many inodes can get the same place.
-fn numbers(image: &Image, rng: &mut Rng) -> Result<Renumbering> {
-    let all = old_inodes(image, INODES_MAX)?;
+/// Any other metadata: many inodes can get the same place.
+fn relocations(image: &Image, rng: &mut Rng) -> Result<Relocations> {
+    let mut all =
+        image.walk().map(|entry| Ok(entry?.inode?.nid())).collect::<Result<Vec<Nid>>>()?;
+    all.sort_unstable();
+    all.dedup();
     let mut shifts = |most: u64| {
         let near = 1 + rng.below(most);
         let pairs = (0..rng.below(200)).map(|_| match rng.below(8) {
@@ -85,31 +94,80 @@ fn numbers(image: &Image, rng: &mut Rng) -> Result<Renumbering> {
         });
         Shifts::of(pairs.collect())
     };
-    let (nids, inos) = (shifts(2 * all.len() as u64 * 4), shifts(all.len() as u64));
     let (data, packed) = (shifts(16 << 20), shifts(1 << 20));
-    let mut changes = Vec::new();
-    for number in 0..all.len() as u32 {
-        if rng.below(4) == 0 {
-            let fields = (0..9).filter(|_| rng.below(3) == 0);
-            let fields = fields.collect::<Vec<u8>>().into_iter();
-            let fields = fields.map(|field| (field, rng.next_u64() >> rng.below(64))).collect();
-            changes.push(ChangedInode { number, fields });
-        }
-    }
-    let gone = (0..all.len() as u32).filter(|_| rng.below(9) == 0).collect();
-    // The same superblock.
-    let superblock = vec![0; image.superblock().size()];
-    Ok(Renumbering {
-        superblock,
-        old_inodes: all.len() as u32,
-        gone,
-        nids,
-        inos,
+    let mut list = Relocations {
+        // The same superblock.
+        superblock: vec![0; image.superblock().size()],
+        relative: rng.below(512) as u32,
         data,
         packed,
-        relative: rng.below(512) as u32,
-        changes,
-    })
+        ..Relocations::default()
+    };
+    if rng.below(2) == 0 {
+        let start = image.superblock().inode_base().map_or(0, |base| base.get());
+        let start = start + (rng.next_u64() >> (8 + rng.below(56)));
+        let metabox = (rng.below(3) == 0).then(|| rng.next_u64() >> rng.below(64));
+        let area = Area { start, metabox, first_is_apart: rng.below(4) == 0 };
+        list.rules = Rules { area: Some(area), consecutive: rng.below(2) == 0 };
+    }
+    let mut places = Places::new(image, image.superblock(), list.rules);
+    let near = 1 + rng.below(all.len() as u64 * 8);
+    for nid in all {
+        if rng.below(9) == 0 {
+            continue;
+        }
+        let new = match rng.below(50) {
+            0 => Nid::metabox_slot(rng.below(1 << 20)),
+            1 => Nid::new(rng.next_u64() >> (4 + rng.below(60))),
+            _ => Nid::new(nid.get() / near * near + rng.below(near)),
+        };
+        let number = list.inodes.len() as u32;
+        let fields: Vec<u8> = (0..9).filter(|_| rng.below(12) == 0).collect();
+        let form = match rng.below(3) {
+            0 => [DirForm::Blocks, DirForm::Tail, DirForm::Chunks][rng.below(3) as usize],
+            _ => DirForm::AsStored,
+        };
+        let many = if form == DirForm::AsStored { 0 } else { rng.below(4) };
+        list.edits.extend((0..many).map(|entry| (number, Edit::Removed(entry as u32))));
+        list.edits.extend((0..many).map(|_| {
+            let name = vec![b'a' + rng.below(26) as u8; 1 + rng.below(260) as usize];
+            let target = match rng.below(2) {
+                0 => Target::New(rng.below(2000) as u32),
+                _ => Target::Old(rng.next_u64()),
+            };
+            (number, Edit::Added { name, file_type: FileType::Regular, target })
+        }));
+        let values = fields.len() as u8;
+        list.values
+            .extend(fields.into_iter().map(|field| (field, rng.next_u64() >> rng.below(64))));
+        let source = match rng.below(20) {
+            0 => SourceCode::None,
+            _ => places.code(nid, image.inode(nid)?.is_dir()),
+        };
+        let old = places.source(source)?;
+        let (len, blocks) = match rng.below(30) {
+            0 => (rng.below(1 << 20), rng.below(1 << 30)),
+            _ => (rng.below(300), rng.below(2)),
+        };
+        let size = MetadataSize { len, inline: 0, blocks };
+        let Ok(predicted) = places.predict(old.as_ref(), size) else { continue };
+        let ino = rng.next_u64() as u32;
+        places.pass(old.as_ref(), new, ino);
+        list.inodes.push(Relocated {
+            source,
+            nid: match list.rules.area {
+                Some(_) if rng.below(9) > 0 => 0,
+                _ => new.get().wrapping_sub(predicted.nid.get()).cast_signed(),
+            },
+            ino: i64::from(ino) - i64::from(predicted.ino),
+            len: len as i64,
+            blocks: blocks as i64,
+            inline: if rng.below(30) == 0 { rng.below(len + 1) as u32 } else { 0 },
+            values,
+            form,
+        });
+    }
+    Ok(list)
 }
 
 /// Any parameters that are accepted.
@@ -246,7 +304,8 @@ fn references(
         .map(|_| {
             let bits = 2 + rng.below(11);
             let len = 1 + rng.below(1 << bits) as u32;
-            match rng.below(if is_predicted { 5 } else { 3 }) {
+            match rng.below(if is_predicted { 6 } else { 3 }) {
+                5 => Reference::PredictedMetabox { pos: rng.below(32 << 20), len },
                 3.. => Reference::Predicted { pos: rng.below(pair.old.len() as u64), len },
                 0 => Reference::Image { pos: rng.below(pair.old.len() as u64), len },
                 1 => Reference::File { nid, offset: rng.below(size - 4096), len },

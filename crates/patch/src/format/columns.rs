@@ -161,14 +161,6 @@ impl<'a> ColumnReader<'a> {
         Ok(values)
     }
 
-    pub(super) fn signed_column(&mut self, count: usize) -> Result<Vec<i64>> {
-        let mut values = Vec::with_capacity(count.min(self.rest.len()));
-        for _ in 0..count {
-            values.push(self.next_signed()?);
-        }
-        Ok(values)
-    }
-
     /// The next `len` bytes.
     pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8]> {
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.malformed())?;

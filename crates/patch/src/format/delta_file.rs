@@ -14,12 +14,12 @@ use super::columns::{ColumnReader, Columns, compress, decompress};
 use super::header::{COMPRESSED, HEADER_MAX, METHODS_MAX, RawMethod};
 use super::piece::REGION_MAX;
 use super::piece::delta::DELTA_MAX;
-use super::rebuilt::Renumbering;
+use super::prediction::Relocations;
 use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::{Digest, PieceDigest};
 
 const MAGIC: [u8; 8] = *b"ferofsdl";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Zstandard's level for the header and lists of copies: they are short, so size counts more than
 /// speed.
 const LEVEL: i32 = 19;
@@ -69,8 +69,8 @@ struct RawHeader {
     /// Position of the superblock of dm-verity whose tree is computed; 0: none.
     seal: U64,
     root_len: U32,
-    /// Bytes of the list of numbers in the new metadata; 0: none is predicted.
-    numbers_len: U32,
+    /// Bytes of the list of relocated inodes; 0: no metadata is predicted.
+    relocations_len: U32,
 }
 
 /// The lengths of a piece's parts.
@@ -106,8 +106,8 @@ pub struct DeltaHeader {
     pub memory: u64,
     /// The seal whose hash tree is computed from the new image.
     pub seal: Option<DeltaSeal>,
-    /// The numbers in the metadata of the new image, if that is predicted.
-    pub numbers: Option<Renumbering>,
+    /// How metadata of the new image differs from the old one, if that is predicted.
+    pub relocations: Option<Relocations>,
     /// The digests of each [`CHUNK`] of the new image.
     pub chunks: Vec<PieceDigest>,
 }
@@ -167,7 +167,7 @@ impl DeltaHeader {
     /// # Errors
     /// [`PatchFault::Malformed`] if the image is too large for a header.
     pub fn encode(&self, methods: &[Params]) -> Result<Vec<u8>> {
-        let numbers = self.numbers.as_ref().map_or_else(Vec::new, Renumbering::encode);
+        let relocations = self.relocations.as_ref().map_or_else(Vec::new, Relocations::columns);
         let root = self.seal.as_ref().map_or(&[][..], |seal| &seal.root);
         let raw = RawHeader {
             old_size: self.old_size.into(),
@@ -180,7 +180,7 @@ impl DeltaHeader {
             memory: self.memory.into(),
             seal: self.seal.as_ref().map_or(0, |seal| seal.position).into(),
             root_len: length(root.len())?,
-            numbers_len: length(numbers.len())?,
+            relocations_len: length(relocations.len())?,
         };
         let methods: Vec<RawMethod> = methods.iter().map(RawMethod::new).collect();
         let mut bytes = [raw.as_bytes(), root].concat();
@@ -191,7 +191,7 @@ impl DeltaHeader {
             );
         }
         bytes.extend_from_slice(methods.as_bytes());
-        bytes.extend_from_slice(&numbers);
+        bytes.extend_from_slice(&relocations);
         bytes.extend_from_slice(self.chunks.as_flattened());
         if bytes.len() > HEADER_MAX {
             return Err(malformed("the new image is too large"));
@@ -250,11 +250,11 @@ impl DeltaHeader {
         let methods = to_usize(raw.methods.get()).saturating_mul(size_of::<RawMethod>());
         let (methods, rest) = rest.split_at_checked(methods).ok_or_else(short)?;
         let methods = <[RawMethod]>::ref_from_bytes(methods).map_err(|_| short())?.to_vec();
-        let (numbers, rest) =
-            rest.split_at_checked(to_usize(raw.numbers_len.get())).ok_or_else(short)?;
-        let numbers = match numbers {
+        let (relocations, rest) =
+            rest.split_at_checked(to_usize(raw.relocations_len.get())).ok_or_else(short)?;
+        let relocations = match relocations {
             [] => None,
-            numbers => Some(Renumbering::decode(numbers)?),
+            columns => Some(Relocations::of_columns(columns)?),
         };
         let (chunks, rest) = rest.as_chunks::<16>();
         let expected = raw.new_size.get().div_ceil(to_u64(CHUNK));
@@ -270,7 +270,7 @@ impl DeltaHeader {
             longest_extent: raw.longest_extent.get(),
             memory: raw.memory.get(),
             seal,
-            numbers,
+            relocations,
             chunks: chunks.to_vec(),
         };
         Ok((header, methods, whole))

@@ -6,7 +6,7 @@ use ferofs_format::units::{to_u64, to_usize};
 
 use super::delta_file::{CHUNK, DeltaHeader, DeltaPiece};
 use super::plan::{Item, Plan};
-use super::rebuilt::Renumbering;
+use super::prediction::Relocations;
 
 /// The program `ferofs-device` with its stack, the reader of the old image, and a list of copies.
 const PROGRAM: u64 = 14 << 20;
@@ -22,15 +22,24 @@ pub struct PieceMemory {
     buffers: [usize; 4],
     plan: u64,
     dictionary: u64,
+    /// Bytes for predicting metadata.
+    prediction: u64,
     /// The longest content that each method encodes.
     content: Vec<u32>,
 }
 
 impl PieceMemory {
-    /// For pieces with so many `methods`.
+    /// For pieces with so many `methods`, whose metadata is predicted from `relocations` of an
+    /// image with so many `old_inodes`.
     #[must_use]
-    pub fn new(methods: usize) -> Self {
-        Self { buffers: [0; 4], plan: 0, dictionary: 0, content: vec![0; methods] }
+    pub fn new(methods: usize, relocations: Option<&Relocations>, old_inodes: u64) -> Self {
+        Self {
+            buffers: [0; 4],
+            plan: 0,
+            dictionary: 0,
+            prediction: relocations.map_or(0, |list| list.memory(old_inodes)),
+            content: vec![0; methods],
+        }
     }
 
     /// Adds a piece.
@@ -85,7 +94,7 @@ impl PieceMemory {
             (2, to_u64(header.chunks.as_flattened().len())),
             (COPIES, header.longest_extent.into()),
             (1, tree),
-            (1, header.numbers.as_ref().map_or(0, Renumbering::memory)),
+            (1, self.prediction),
             (OF_PLAN, self.plan),
             // They grow as they are read.
             (2, stored),

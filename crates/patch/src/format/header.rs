@@ -7,14 +7,21 @@ use ferofs_codec::{Algorithm, Filling, LzmaBits, Params};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use ferofs_format::BytePos;
+use ferofs_format::superblock::Superblock;
+use ferofs_format::units::{to_u64, to_usize};
+use ferofs_read::error::Locate;
+use ferofs_read::{Image, Source};
+
+use super::prediction::{Prediction, Relocations};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::change::NewParents;
-use crate::image::Sector;
 use crate::image::digest::{Digest, PieceDigest};
-use ferofs_format::units::{to_u64, to_usize};
+use crate::image::history::{Origin, RECORD, Record};
+use crate::image::{SECTOR_POS, Sector};
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 /// Bytes of the decoded header with its tables at most: 40 for each piece, so 1.7 TB of content. A
 /// patch with a longer one is malformed.
 pub(super) const HEADER_MAX: usize = 16 << 20;
@@ -114,6 +121,40 @@ pub struct Header {
 }
 
 impl Header {
+    /// What the patch with these `relocations` appends to `image`, whose bytes are `source`, as far
+    /// as it is predicted.
+    ///
+    /// # Errors
+    /// [`Error`] if the base is not valid, or lacks inodes of the list.
+    pub fn predict(
+        &self,
+        relocations: Relocations,
+        image: &Image,
+        source: &dyn Source,
+    ) -> Result<Prediction> {
+        let superblock = Superblock::parse(&self.sector).located_at(BytePos::new(SECTOR_POS))?;
+        Prediction::new(relocations, image, superblock, self.record(source)?)
+    }
+
+    /// The position and the bytes of the record that the patch adds to the history.
+    fn record(&self, source: &dyn Source) -> Result<(u64, Vec<u8>)> {
+        let before = Record::read(source, self.base_size)?;
+        // Exact: it has at most `ROOT_MAX` bytes.
+        let root_len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let record = Record {
+            origin: Origin::Patch,
+            number: self.base_state.wrapping_add(1),
+            time: self.time,
+            start: self.base_size,
+            end: self.result_size,
+            previous: before.map_or(0, |before| before.end),
+            before: self.base_sector,
+            after: self.sector,
+            root: self.root.as_ref().map_or((0, 0), |(pos, bytes)| (*pos, root_len(bytes))),
+        };
+        Ok((self.result_size.saturating_sub(RECORD), record.to_bytes()))
+    }
+
     /// The range of the root's inode, if it goes into free slots of the base.
     pub(crate) fn root_range(&self) -> Option<Range<u64>> {
         self.root.as_ref().map(|(pos, bytes)| *pos..pos.saturating_add(to_u64(bytes.len())))

@@ -17,9 +17,8 @@ use super::piece::base::Base;
 use super::piece::delta::DELTA_MAX;
 use super::piece::{Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
 use super::plan::{PLAN_MAX, Plan};
-use super::prediction::Prediction;
+use super::prediction::{LIST_MAX, Prediction, Relocations};
 use super::reencode::Encoders;
-use super::relocation::{self, COLUMNS_MAX, Relocations};
 use super::start::{self, Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::header::RawMethod;
@@ -303,21 +302,17 @@ impl Patch {
         Ok(())
     }
 
-    /// Bytes of the decoded list of relocated inodes.
-    pub(crate) fn relocations_len(&self) -> Result<u64> {
-        relocation::decoded(&self.stored_relocations()?).map(|list| to_u64(list.len()))
-    }
-
-    fn stored_relocations(&self) -> Result<Vec<u8>> {
+    /// The list of relocated inodes.
+    pub(crate) fn relocations(&self) -> Result<Relocations> {
         let mut relocations =
             Cursor { source: &*self.source, at: self.relocations, end: self.payload };
         let len = self.payload.saturating_sub(self.relocations);
-        if to_usize(len) > COLUMNS_MAX {
+        if to_usize(len) > LIST_MAX {
             return Err(Error::Patch(PatchFault::Malformed(
                 "its list of relocated inodes is too long",
             )));
         }
-        relocations.bytes(len)
+        Relocations::decode(&relocations.bytes(len)?)
     }
 
     /// Decodes the pieces of the appended bytes. The base is `image`, with the bytes `base`.
@@ -332,8 +327,7 @@ impl Patch {
         // The tables of the other compressors are too large to have them several times.
         let is_small = methods.iter().all(|params| params.algorithm == Algorithm::Lz4);
         let encoders = if is_small { threads.max(1) } else { 1 };
-        let relocations = Relocations::decode(&self.stored_relocations()?)?;
-        let prediction = Prediction::new(&self.header, relocations, image, &base)?;
+        let prediction = self.header.predict(self.relocations()?, image, &base)?;
         let mut at = self.payload;
         let pieces = self.pieces.iter().map(|piece| {
             let start = at;

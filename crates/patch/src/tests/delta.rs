@@ -285,7 +285,7 @@ fn crafted_by(
         longest_extent: 1 << 24,
         memory,
         seal: None,
-        numbers: None,
+        relocations: None,
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
     let (plan, payload, payload_len) = (plan.encode().unwrap(), payload.to_vec(), payload.len());

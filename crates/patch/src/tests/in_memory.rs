@@ -8,7 +8,7 @@ use crate::format;
 use crate::format::columns::compress;
 use crate::format::piece::{Piece, PieceKind};
 use crate::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
-use crate::format::relocation::Relocations;
+use crate::format::prediction::Relocations;
 use crate::tests::*;
 
 /// A patch whose appended bytes are several pieces.

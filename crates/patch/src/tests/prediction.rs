@@ -1,10 +1,15 @@
 //! New metadata that is predicted from old metadata.
 
+use ferofs_format::area::MetadataSize;
+use ferofs_format::inode::FileType;
+use ferofs_format::{BytePos, Nid};
 use ferofs_read::OpenOptions;
 
 use super::*;
-use crate::format::prediction::{Predict, Prediction};
-use crate::format::relocation::{Edit, INODES_MAX, Relocated, Relocations, SourceCode};
+use crate::format::prediction::{
+    Area, DirForm, Edit, INODES_MAX, Places, Predict, Prediction, Relocated, Relocations, Rules,
+    SourceCode, Target,
+};
 
 /// A tree of directories with 40 files each, some of them large enough to keep old blocks.
 fn tree(dir: &Path) {
@@ -108,22 +113,20 @@ fn times_that_all_move_cost_a_few_bytes_each() {
     assert!(metadata < 500, "{metadata}");
 }
 
-/// What is predicted for `inodes`, which follow the base by a block, with a limit on the work.
-fn prediction_of(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Prediction> {
+/// What is predicted for `list`, with a limit on the work.
+fn prediction_of(fixture: &Fixture, list: &Relocations) -> crate::Result<Prediction> {
     let bytes = fixture.image();
     let mut options = OpenOptions::default();
     options.work_limit = Some(1);
     let image = Image::open_with(Box::new(bytes.clone()), Vec::new(), &options).unwrap();
-    let list = Relocations { start: 4096, first_ino: 5, inodes, ..Relocations::default() };
     let list = Relocations::decode(&list.encode()?.unwrap())?;
-    Prediction::new(fixture.patch().header(), list, &image, &bytes)
+    fixture.patch().header().predict(list, &image, &bytes)
 }
 
-/// The bytes that are predicted for the first 5000 appended bytes, for `inodes` that follow the
-/// base by a block.
-fn predict(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Vec<u8>> {
+/// The bytes that are predicted for the first 5000 appended bytes.
+fn predict(fixture: &Fixture, list: &Relocations) -> crate::Result<Vec<u8>> {
     let patch = fixture.patch();
-    let prediction = prediction_of(fixture, inodes)?;
+    let prediction = prediction_of(fixture, list)?;
     let mut out = vec![1; 5000];
     prediction.fill(patch.base_size(), &mut out)?;
     for pos in [0, 1, u64::MAX - 1, patch.result_size() - 1] {
@@ -132,17 +135,46 @@ fn predict(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Vec<u8>> 
     Ok(out)
 }
 
-/// The root, with nothing changed.
-pub(super) fn same_root() -> Relocated {
+/// The next inode of a list: like `old`, with these numbers.
+pub(super) fn relocated(places: &mut Places, old: Nid, nid: Nid, ino: u32) -> Relocated {
+    let source = places.code(old, false);
+    let old = places.source(source).unwrap();
+    let predicted = places.predict(old.as_ref(), MetadataSize::default()).unwrap();
+    places.pass(old.as_ref(), nid, ino);
     Relocated {
-        source: SourceCode::Next { is_dir: true, skip: 0 },
-        fields: Vec::new(),
-        in_chunks: false,
-        len: 0,
-        blocks: 0,
-        inline: 0,
-        edits: Vec::new(),
+        source,
+        nid: nid.get().wrapping_sub(predicted.nid.get()).cast_signed(),
+        ino: i64::from(ino) - i64::from(predicted.ino),
+        ..Relocated::default()
     }
+}
+
+/// A list of the old root alone, which has the number `new` now.
+pub(super) fn same_root(image: &Image, new: Nid) -> Relocations {
+    let mut places = Places::new(image, image.superblock(), Rules::default());
+    let root = relocated(&mut places, image.superblock().root, new, 5);
+    Relocations { inodes: vec![root], ..Relocations::default() }
+}
+
+/// [`same_root`], a block after the base.
+fn root_after_base(fixture: &Fixture) -> Relocations {
+    let image = Image::open(fixture.image()).unwrap();
+    let pos = BytePos::new(fixture.patch().base_size() + 4096);
+    same_root(&image, image.superblock().nid_at(pos).unwrap())
+}
+
+const fn next(skip: u32) -> SourceCode {
+    SourceCode::Next { is_dir: true, skip }
+}
+
+/// A list of the old root alone, in an area at `start`.
+fn in_area(fixture: &Fixture, start: u64) -> Relocations {
+    let area = Area { start, ..Area::default() };
+    let root = Relocated { source: next(0), ..Relocated::default() };
+    let rules = Rules { area: Some(area), consecutive: true };
+    let list = Relocations { rules, inodes: vec![root], ..Relocations::default() };
+    assert!(start > 0 || predict(fixture, &list).is_ok());
+    list
 }
 
 #[test]
@@ -150,8 +182,10 @@ fn predicting_a_directory_with_many_edits_counts_as_work() {
     let fixture = fixture();
     std::fs::write(fixture.path("new/group1/directory-1/file-7.c"), "changed").unwrap();
     fixture.create("new", "patch").unwrap();
-    let edits = vec![Edit::Removed(u32::MAX); 1 << 20];
-    let prediction = prediction_of(&fixture, vec![Relocated { edits, ..same_root() }]).unwrap();
+    let mut list = root_after_base(&fixture);
+    list.inodes[0].form = DirForm::Tail;
+    list.edits = vec![(0, Edit::Removed(u32::MAX)); 1 << 20];
+    let prediction = prediction_of(&fixture, &list).unwrap();
     let start = fixture.patch().base_size() + 4096;
     let filled = (0..100).try_for_each(|_| prediction.fill(start, &mut [0; 100]));
     let ended = matches!(filled, Err(crate::Error::Read(ferofs_read::Error::Limit { .. })));
@@ -163,46 +197,74 @@ fn relocated_inodes_that_lie_are_refused_or_harmless() {
     let fixture = fixture();
     std::fs::write(fixture.path("new/group1/directory-1/file-7.c"), "changed").unwrap();
     fixture.create("new", "patch").unwrap();
-    let sound = same_root();
-    let bytes = predict(&fixture, vec![sound.clone()]).unwrap();
+    let sound = root_after_base(&fixture);
+    let bytes = predict(&fixture, &sound).unwrap();
+    assert!(bytes[..4096].iter().all(|byte| *byte == 0));
     assert!(bytes[4096..].iter().any(|byte| *byte != 0));
-    let with = |change: &dyn Fn(&mut Relocated)| {
-        let mut one = sound.clone();
-        change(&mut one);
-        one
+    let with = |change: &dyn Fn(&mut Relocations)| {
+        let mut list = sound.clone();
+        change(&mut list);
+        list
     };
-    let none = with(&|one| one.source = SourceCode::None);
-    for (what, inodes) in [
-        ("the root twice", vec![sound.clone(), with(&|one| one.source = SourceCode::Nid(36))]),
-        ("no inode", vec![with(&|one| one.source = SourceCode::Nid(u64::MAX))]),
-        (
-            "past the queue",
-            vec![with(&|one| one.source = SourceCode::Next { is_dir: false, skip: 0 })],
-        ),
-        ("long", vec![with(&|one| one.len = i64::MAX)]),
-        ("short", vec![with(&|one| one.len = i64::MIN)]),
-        ("many blocks", vec![with(&|one| one.blocks = 1 << 40)]),
-        ("blocks past the end", vec![with(&|one| one.blocks = 1 << 20)]),
-        ("an inline tail", vec![with(&|one| (one.source, one.inline) = (SourceCode::None, 1))]),
-        ("too many", vec![none; INODES_MAX + 1]),
+    for (what, list) in [
+        ("no inode", with(&|list| list.inodes[0].source = SourceCode::After(-1))),
+        ("past all positions", with(&|list| list.inodes[0].nid = 1 << 62)),
+        ("nothing waits", with(&|list| list.inodes[0].source = next(0))),
+        ("longer than all", with(&|list| list.inodes[0].len = -1000)),
+        ("a long tail", with(&|list| list.inodes[0].inline = 4096)),
+        ("the root twice", {
+            let mut list = in_area(&fixture, 0);
+            list.inodes.push(Relocated { source: SourceCode::After(-2), ..list.inodes[0] });
+            list
+        }),
+        ("past the queue", {
+            let mut list = in_area(&fixture, 0);
+            list.inodes.push(Relocated { source: next(4000), ..list.inodes[0] });
+            list
+        }),
+        ("too many", with(&|list| list.inodes = vec![list.inodes[0]; INODES_MAX + 1])),
     ] {
-        let image = Image::open(fixture.image()).unwrap();
-        // The first has the root's own number.
-        let inodes = match what {
-            "the root twice" => {
-                let root = image.superblock().root.get();
-                vec![inodes[0].clone(), with(&|one| one.source = SourceCode::Nid(root))]
-            }
-            _ => inodes,
-        };
-        assert!(predict(&fixture, inodes).is_err(), "{what}");
+        assert!(predict(&fixture, &list).is_err(), "{what}");
     }
-    // Nonsense in fields only leads to other bytes.
-    for field in 0..8 {
-        for value in [0, 1, u64::MAX] {
-            predict(&fixture, vec![with(&|one| one.fields = vec![(field, value)])]).unwrap();
+    // Nonsense in places, fields, forms and names only leads to other bytes.
+    predict(&fixture, &in_area(&fixture, u64::MAX - 4095)).unwrap();
+    for form in [DirForm::AsStored, DirForm::Blocks, DirForm::Tail, DirForm::Chunks] {
+        let edits = [
+            Edit::Removed(7),
+            Edit::Added {
+                name: vec![b'/'; 300],
+                file_type: FileType::Fifo,
+                target: Target::Old(1),
+            },
+            Edit::Added {
+                name: vec![b'x'],
+                file_type: FileType::Fifo,
+                target: Target::New(1 << 31),
+            },
+        ];
+        predict(
+            &fixture,
+            &with(&|list| {
+                list.inodes[0].form = form;
+                list.edits.extend(edits.iter().map(|edit| (0, edit.clone())));
+                list.edits.retain(|_| form != DirForm::AsStored);
+            }),
+        )
+        .unwrap();
+        for (field, value) in (0..9).flat_map(|field| [0, 1, u64::MAX].map(|value| (field, value)))
+        {
+            let list = with(&|list| {
+                (list.inodes[0].form, list.inodes[0].values) = (form, 1);
+                (list.values, list.relative) =
+                    (vec![(field, value)], u32::from(value > 1) << field);
+            });
+            predict(&fixture, &list).unwrap();
         }
     }
-    predict(&fixture, vec![with(&|one| one.in_chunks = true)]).unwrap();
-    predict(&fixture, vec![with(&|one| (one.len, one.blocks) = (-20, 1))]).unwrap();
+    // The same inode at several places.
+    let image = Image::open(fixture.image()).unwrap();
+    let mut places = Places::new(&image, image.superblock(), Rules::default());
+    let root = image.superblock().root;
+    let inodes = (5000..5003).map(|nid| relocated(&mut places, root, Nid::new(nid), 7)).collect();
+    predict(&fixture, &Relocations { inodes, ..Relocations::default() }).unwrap();
 }

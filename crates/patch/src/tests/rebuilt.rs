@@ -6,17 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ferofs_format::Nid;
 use ferofs_format::map::Address;
 use ferofs_format::units::to_u64;
 use ferofs_read::Image;
 use ferofs_write::{Algorithm, Compression, Fragments, IndexKind, Options, Timestamp};
 
 use super::delta::{Set, apply, compression, delta, image};
+use super::prediction::relocated;
 use super::{TIME, text};
 use crate::format::delta_file::DeltaHeader;
-use crate::format::prediction::Predict;
-use crate::format::rebuilt::{
-    INODES_MAX, RebuiltMetadata, Renumbering, Shifts, addresses, old_inodes,
+use crate::format::prediction::{
+    Places, Predict, Prediction, Relocations, Rules, Shifts, addresses,
 };
 
 /// Files of a tree, in directories of 25.
@@ -120,12 +121,15 @@ fn what_is_predicted_of_a_byte_does_not_depend_on_where_a_reference_starts() {
     let old = image(dir.path(), "old", |options| options.data.compression = None);
     let len = old.len();
     let old = Image::open(Arc::<[u8]>::from(old)).unwrap();
-    let inodes = old_inodes(&old, INODES_MAX).unwrap();
+    let mut nids: Vec<_> = old.walk().map(|entry| entry.unwrap().inode.unwrap().nid()).collect();
+    nids.sort();
     let block = old.superblock().block_size.bytes64();
-    let (mut nids, mut data) = (Vec::new(), Vec::new());
-    for (number, nid) in (0..).zip(&inodes) {
-        nids.push((nid.get(), inodes[0].get() + number));
+    let (mut list, mut data) = (Relocations::default(), Vec::new());
+    let mut places = Places::new(&old, old.superblock(), Rules::default());
+    for (ino, nid) in (0..).zip(&nids) {
         let inode = old.inode(*nid).unwrap();
+        let new = Nid::new(nids[0].get() + u64::from(ino));
+        list.inodes.push(relocated(&mut places, *nid, new, ino));
         if let (true, [Address::Data(first)]) =
             (inode.is_dir(), &addresses(&old, &inode).unwrap()[..])
         {
@@ -133,14 +137,9 @@ fn what_is_predicted_of_a_byte_does_not_depend_on_where_a_reference_starts() {
         }
     }
     assert!(data.len() > 1);
-    let numbers = Renumbering {
-        superblock: vec![0; old.superblock().size()],
-        old_inodes: u32::try_from(inodes.len()).unwrap(),
-        nids: Shifts::of(nids),
-        data: Shifts::of(data),
-        ..Renumbering::default()
-    };
-    let prediction = RebuiltMetadata::new(&numbers, &old).unwrap();
+    list.data = Shifts::of(data);
+    list.superblock = vec![0; old.superblock().size()];
+    let prediction = Prediction::of_rebuilt(list, &old).unwrap();
     let mut whole = vec![0; len];
     prediction.fill(0, &mut whole).unwrap();
     let (mut part, mut start) = ([0; 300], 0);
@@ -168,5 +167,5 @@ fn a_prediction_that_saves_nothing_is_not_made() {
     let (delta, _) = delta(dir.path(), &old, &new);
     assert!(apply(&old, &delta).unwrap() == new);
     let (header, ..) = DeltaHeader::read(&mut &delta[..]).unwrap();
-    assert!(header.numbers.is_none());
+    assert!(header.relocations.is_none());
 }

@@ -6,9 +6,8 @@ use super::*;
 use crate::format::piece::base::{Base, REFERENCES_MAX};
 use crate::format::piece::{Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
 use crate::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
-use crate::format::prediction::Prediction;
+use crate::format::prediction::Relocations;
 use crate::format::reencode::Encoders;
-use crate::format::relocation::Relocations;
 use ferofs_codec::Algorithm;
 use ferofs_write::{IndexKind, Params};
 
@@ -197,7 +196,7 @@ fn decode_within(
         fixture.create("new", "patch").unwrap();
     }
     let prediction =
-        Prediction::new(fixture.patch().header(), Relocations::default(), &image, &bytes).unwrap();
+        fixture.patch().header().predict(Relocations::default(), &image, &bytes).unwrap();
     let size = bytes.len() as u64;
     let base = Base {
         source: &bytes,

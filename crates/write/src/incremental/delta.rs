@@ -29,7 +29,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferofs_patch::format::delta_file::{CHUNK, DeltaHeader, DeltaSeal, TREE_MAX, digest};
-use ferofs_patch::format::rebuilt::RebuiltMetadata;
 use ferofs_read::{FileSource, Image, Source};
 use ferofs_threads::{free_memory, too_little_memory};
 use ferofs_verity::{Seal, appended_position, make_tree};
@@ -106,9 +105,7 @@ fn create_delta_of(
     };
     let parts_old = ImageParts { bytes: &old, image: &old_image, content: &old_content };
     let parts_new = ImageParts { bytes: &new, image: &new_image, content: &new_content };
-    let numbers = rebuilt::find(parts_old, parts_new)?;
-    let prediction = numbers.as_ref().map(|numbers| RebuiltMetadata::new(numbers, &old_image));
-    let prediction = prediction.transpose()?;
+    let (relocations, prediction) = rebuilt::find(parts_old, parts_new)?.unzip();
     let context = DeltaContext {
         prediction: prediction.as_ref(),
         old: &old,
@@ -133,7 +130,7 @@ fn create_delta_of(
         }
         checked = Checked::new(&context, parts_of(&carried), Some(checked))?;
     }
-    let made = pieces::make(&context, &checked)?;
+    let made = pieces::make(&context, &checked, relocations.as_ref())?;
     let mut header = DeltaHeader {
         old_size: old.len() as u64,
         old_digest: Sha256::digest(&old).into(),
@@ -147,7 +144,7 @@ fn create_delta_of(
             superblock: seal.superblock,
             root,
         }),
-        numbers: numbers.clone(),
+        relocations,
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
     header.memory = made.memory.total(&header, &methods.params, tree);

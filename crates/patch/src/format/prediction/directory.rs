@@ -6,14 +6,14 @@ use std::ops::Range;
 use ferofs_format::dirent::{
     ChunkedDir, DirBlock, Dirent, directory_size, for_each_block, write_block,
 };
-use ferofs_format::inode::{self, DataLayout, FileType, Place};
+use ferofs_format::inode::{self, DataLayout, Place};
 use ferofs_format::{
     BlockAddr, BlockSize, BytePos, DeviceId, FileOffset, FormatError, Nid, Structure,
 };
-use ferofs_read::{ExtentData, Image, Inode, Location};
+use ferofs_read::{DirEntry, ExtentData, Image, Inode, Location};
 
+use super::relocations::{Edit, Target};
 use crate::error::Result;
-use crate::format::relocation::{Edit, Target};
 use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of a directory that is predicted: it is decoded in memory. Larger ones are compressed
@@ -23,47 +23,28 @@ const DIRECTORY_MAX: u64 = 1 << 20;
 /// The work of finding an entry's inode, sorting it in and writing it, in units of about 100 ns.
 const ENTRY_WORK: u64 = 5;
 
-/// A name of a new directory.
-#[derive(Clone, Debug)]
-pub(crate) struct NewEntry {
-    pub(super) name: Vec<u8>,
-    pub(super) file_type: Option<FileType>,
-    pub(super) target: Target,
-    /// Whether the old directory has this entry: then a new inode that resembles `target` takes its
-    /// place.
-    pub(super) is_old: bool,
-}
-
-impl NewEntry {
-    /// The entry of an inode with this number in the new image.
-    pub(super) fn dirent(&self, nid: Nid) -> Dirent<'_> {
-        Dirent { nid, file_type: self.file_type, name: &self.name }
-    }
-}
-
 /// The entries of the old directory `source` as stored; `None` if it is too large to be predicted.
-pub fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<ferofs_read::DirEntry>>> {
+///
+/// # Errors
+/// [`Error::Read`](crate::Error::Read).
+pub fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<DirEntry>>> {
     if source.size() > DIRECTORY_MAX {
         return Ok(None);
     }
     Ok(Some(image.read_dir(source)?.collect::<std::result::Result<_, _>>()?))
 }
 
-/// The entries of the new directory that resembles `source`, sorted by name. The work counts for
-/// the image: a patch can have many edits of a small directory, and refer to it often.
+/// The entries of the new directory that resembles `source`, sorted by name; `None` if it is too
+/// large to be predicted. `numbers` gives the number in the new image. The work counts for the image: a file can have many edits of a small directory, and refer to it often.
 pub(super) fn new_entries<'e>(
     image: &Image,
     source: &Inode,
     edits: impl Iterator<Item = &'e Edit>,
-) -> Result<Option<Vec<NewEntry>>> {
-    let Some(old) = old_entries(image, source)? else { return Ok(None) };
-    let mut entries: Vec<Option<NewEntry>> = old
-        .into_iter()
-        .map(|old| {
-            let target = Target::Old(old.nid.get());
-            Some(NewEntry { name: old.name, file_type: old.file_type, target, is_old: true })
-        })
-        .collect();
+    numbers: impl Fn(Target) -> Nid,
+) -> Result<Option<Vec<DirEntry>>> {
+    let Some(mut old) = old_entries(image, source)? else { return Ok(None) };
+    old.iter_mut().for_each(|entry| entry.nid = numbers(Target::Old(entry.nid.get())));
+    let mut entries: Vec<Option<DirEntry>> = old.into_iter().map(Some).collect();
     for edit in edits {
         image.budget().charge(1)?;
         match edit {
@@ -72,42 +53,49 @@ pub(super) fn new_entries<'e>(
                     *slot = None;
                 }
             }
-            Edit::Added { name, file_type, target } => entries.push(Some(NewEntry {
-                name: name.clone(),
-                file_type: Some(*file_type),
-                target: *target,
-                is_old: false,
-            })),
+            Edit::Added { name, file_type, target } => {
+                let (file_type, nid) = (Some(*file_type), numbers(*target));
+                entries.push(Some(Dirent { nid, file_type, name }.into()));
+            }
         }
     }
-    let mut entries: Vec<NewEntry> = entries.into_iter().flatten().collect();
+    let mut entries: Vec<DirEntry> = entries.into_iter().flatten().collect();
     image.budget().charge(ENTRY_WORK.saturating_mul(to_u64(entries.len())))?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Some(entries))
 }
 
-/// Bytes of a directory with these entries.
-pub(super) fn size(entries: &[NewEntry], block: BlockSize) -> u64 {
-    directory_size(entries.iter().map(|entry| entry.name.len()), block)
+/// Bytes of the new directory that resembles `source`; `None` if it is too large to be predicted.
+pub(super) fn new_size<'e>(
+    image: &Image,
+    source: &Inode,
+    edits: impl Iterator<Item = &'e Edit>,
+) -> Result<Option<u64>> {
+    let entries = new_entries(image, source, edits, |_| Nid::default())?;
+    let block = image.superblock().block_size;
+    Ok(entries.map(|entries| directory_size(entries.iter().map(|entry| entry.name.len()), block)))
 }
 
-/// The content of a new directory.
+/// The content of a new directory whose entries are packed again.
 pub(super) struct Content {
     /// For a directory in chunks only its new blocks.
     bytes: Vec<u8>,
+    /// Bytes of these that follow the inode.
+    tail: usize,
     /// The directory and its table, if it is in chunks.
     chunks: Option<(ChunkedDir, Vec<u8>)>,
 }
 
 impl Content {
     /// All entries, block by block; `None` if a name is invalid.
-    pub(super) fn flat(entries: &[Dirent<'_>], block: BlockSize) -> Option<Self> {
+    pub(super) fn flat(entries: &[Dirent<'_>], has_tail: bool, block: BlockSize) -> Option<Self> {
         let mut bytes = Vec::new();
         for_each_block(entries.iter().copied(), block, |dirents| {
             append_block(dirents, block, &mut bytes)
         })
         .ok()?;
-        Some(Self { bytes, chunks: None })
+        let tail = if has_tail { to_usize(to_u64(bytes.len()) & block.mask()) } else { 0 };
+        Some(Self { bytes, tail, chunks: None })
     }
 
     /// The entries in the blocks of the old directory `source`, of which those stay in which
@@ -128,44 +116,37 @@ impl Content {
         }
         bytes.resize(bytes.len().next_multiple_of(block.bytes()), 0);
         let is_written = dir.write_table(first, &mut table).is_ok();
-        Ok(is_written.then_some(Self { bytes, chunks: Some((dir, table)) }))
+        Ok(is_written.then_some(Self { bytes, tail: 0, chunks: Some((dir, table)) }))
     }
 
-    /// Sets size, layout and place of the directory's `inode`, which has `blocks` from `first` on.
-    pub(super) fn set_in(
-        &self,
-        inode: &mut inode::Inode,
-        blocks: u32,
-        block: BlockSize,
-        first: BlockAddr,
-    ) {
+    /// Sets size, layout and place of the directory's `inode`, whose blocks are at `first` and
+    /// after it.
+    pub(super) fn set_in(&self, inode: &mut inode::Inode, block: BlockSize, first: BlockAddr) {
         inode.dot_omitted = false;
         match &self.chunks {
             Some((dir, _)) => dir.set_in(inode, block),
             None => {
                 inode.size = to_u64(self.bytes.len());
-                let has_tail = !self.tail(blocks, block).is_empty();
-                inode.layout =
-                    if has_tail { DataLayout::FlatInline } else { DataLayout::FlatPlain };
+                inode.layout = match self.tail {
+                    0 => DataLayout::FlatPlain,
+                    _ => DataLayout::FlatInline,
+                };
                 inode.place = Place::Blocks(first);
             }
         }
     }
 
-    /// What follows the inode: the table, or the bytes that are not in `blocks`.
-    pub(super) fn tail(&self, blocks: u32, block: BlockSize) -> &[u8] {
+    /// What follows the inode: the table, or the last entries.
+    pub(super) fn after(&self) -> &[u8] {
         match &self.chunks {
             Some((_, table)) => table,
-            None => {
-                let start = to_usize(blocks).saturating_mul(block.bytes());
-                self.bytes.get(start..).unwrap_or_default()
-            }
+            None => self.bytes.get(self.blocks().len()..).unwrap_or_default(),
         }
     }
 
-    /// All bytes that can be in blocks.
-    pub(super) fn into_blocks(self) -> Vec<u8> {
-        self.bytes
+    /// The bytes in blocks.
+    pub(super) fn blocks(&self) -> &[u8] {
+        self.bytes.get(..self.bytes.len().saturating_sub(self.tail)).unwrap_or_default()
     }
 }
 

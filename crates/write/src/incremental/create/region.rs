@@ -57,8 +57,6 @@ pub(crate) struct Region {
     written: WrittenMetadata,
     segments: Segments,
     old_dirs: HashMap<NodeId, Nid>,
-    first_ino: u32,
-    root_place: RootPlace,
     /// Where metadata starts in the new image.
     metadata: u64,
     /// The largest pcluster of the metabox, if it has grown.
@@ -94,8 +92,6 @@ impl Region {
             old_dirs: &self.old_dirs,
             written: &self.written,
             header,
-            first_ino: self.first_ino,
-            root: self.root_place,
         })?;
         let region = self.output.appended(context.area.size())?;
         let methods = &context.methods[..];
@@ -269,8 +265,6 @@ pub(crate) fn write(
         written,
         segments,
         old_dirs,
-        first_ino,
-        root_place: root,
         metadata: content_end,
         metabox_pcluster: growth.metabox.as_ref().and_then(|metabox| metabox.compression.pcluster),
     };

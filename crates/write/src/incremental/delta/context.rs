@@ -1,6 +1,6 @@
 //! What the steps after the division into parts work with: both images, and the bytes of parts.
 
-use ferofs_patch::format::rebuilt::RebuiltMetadata;
+use ferofs_patch::format::prediction::Prediction;
 use ferofs_read::Image;
 
 use super::content::{FileExtent, ImageContent};
@@ -21,7 +21,7 @@ pub(super) struct DeltaContext<'a> {
     pub(super) equal: &'a [Equal],
     pub(super) methods: &'a Methods,
     /// The metadata of the new image as `apply` predicts it.
-    pub(super) prediction: Option<&'a RebuiltMetadata<'a>>,
+    pub(super) prediction: Option<&'a Prediction>,
     pub(super) options: &'a DeltaOptions,
 }
 

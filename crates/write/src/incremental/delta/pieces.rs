@@ -10,7 +10,7 @@ use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::piece::base::{Base, REFERENCES_MAX};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
-use ferofs_patch::format::prediction::Predict;
+use ferofs_patch::format::prediction::{Predict, Relocations};
 use ferofs_patch::format::reencode::{Encoders, work_limit};
 use parking_lot::Mutex;
 
@@ -46,9 +46,10 @@ pub(super) struct MadePieces {
 }
 
 /// A range of old content: 0 for bytes of the image, or 1 and the number of a file; or a range of
-/// the [`PREDICTED`] bytes of the new image.
+/// the [`PREDICTED`] bytes of the new image, or of the [`PREDICTED_METABOX`].
 type OldRange = (usize, u64, u64);
 const PREDICTED: usize = usize::MAX;
+const PREDICTED_METABOX: usize = usize::MAX - 1;
 
 /// The parts of a piece.
 #[derive(Default)]
@@ -105,8 +106,13 @@ impl Checked {
 pub(super) fn make(
     context: &DeltaContext<'_>,
     Checked { groups, units }: &Checked,
+    relocations: Option<&Relocations>,
 ) -> Result<MadePieces> {
-    let memory = Mutex::new(PieceMemory::new(context.methods.params.len()));
+    let memory = Mutex::new(PieceMemory::new(
+        context.methods.params.len(),
+        relocations,
+        context.old_image.superblock().inodes,
+    ));
     let counts = [const { AtomicU64::new(0) }; 3];
     let pieces = in_parallel(context, groups.len(), |number, _| {
         let (piece, plan, own) = make_one(context, &groups[number], &units[number])?;
@@ -199,8 +205,11 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
         Part::Copy { .. } => return Vec::new(),
         Part::Run(run) => {
             let first = &extents(context, run)[0];
-            let mut found =
-                old_content(context, first.file, first.offset, content_len(context, run) as u64);
+            let len = content_len(context, run) as u64;
+            if context.prediction.is_some() && context.new_content.is_metabox(first) {
+                return vec![(PREDICTED_METABOX, first.offset, first.offset + len)];
+            }
+            let mut found = old_content(context, first.file, first.offset, len);
             let renamed = with_same_bytes(context, run);
             found.extend(
                 renamed.filter(|renamed| found.iter().all(|(file, ..)| *file != renamed.0)),
@@ -360,6 +369,9 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange], most: u64) -> Vec
             left -= len;
             let reference = match file.checked_sub(1) {
                 _ if file == PREDICTED => Reference::Predicted { pos: start, len: len as u32 },
+                _ if file == PREDICTED_METABOX => {
+                    Reference::PredictedMetabox { pos: start, len: len as u32 }
+                }
                 None => Reference::Image { pos: start, len: len as u32 },
                 Some(file) => {
                     let nid = context.old_content.files[file].nid.get();

@@ -41,6 +41,12 @@ impl Shifts {
         self.0.len()
     }
 
+    /// Whether all numbers stay.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn encode(&self, columns: &mut Columns) {
         columns.push(to_u64(self.0.len()));
         columns.push_deltas(self.0.iter().map(|(start, _)| *start));
