@@ -24,7 +24,8 @@ pub(crate) struct Sources {
     pub(crate) devices: Vec<String>,
     pub(crate) model: Model,
     pub(crate) ignore: Vec<Field>,
-    /// Whether directories with whiteouts get the attribute that overlayfs requires.
+    /// Whether directories with whiteouts get the attribute that overlayfs requires after all
+    /// options.
     pub(crate) marks_whiteouts: bool,
     /// The block size of an image that refers to other images.
     pub(crate) block: Option<u32>,
@@ -152,10 +153,14 @@ impl Account<'_> {
                 }
             }
         }
-        // mkfs.erofs takes devices of archives for whiteouts only if it is asked for.
+        // Builds set what overlayfs requires on the directories of whiteouts. mkfs.erofs takes devices
+        // of archives for whiteouts only if it is asked for.
         let has_devices = matches!(source, Source::Tar { .. }) && interface == Interface::Mkfs;
-        sources.marks_whiteouts =
-            !has_devices || sources.options.iter().any(|option| option == "--aufs");
+        match source {
+            Source::Directory => sources.marks_whiteouts = true,
+            _ if has_devices && sources.options.iter().all(|option| option != "--aufs") => {}
+            _ => sources.model.mark_origins(),
+        }
         Ok(Some(sources))
     }
 
