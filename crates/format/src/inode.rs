@@ -340,13 +340,16 @@ impl Inode {
         }
     }
 
-    /// Whether the address needs its high 16 bits. Block 0xffff_ffff needs them, too: 32 bits would
-    /// mean a hole.
+    /// Whether the address needs its high 16 bits. Content in whole blocks needs them for block
+    /// 0xffff_ffff, too: 32 bits would mean a hole. (erofs-utils writes that block for inline
+    /// content without blocks.)
     fn has_wide_address(&self) -> bool {
         let (low, high) = self.union();
         match self.place {
             Place::Hole => false,
-            Place::Blocks(_) => high != 0 || low == NULL_LOW,
+            Place::Blocks(_) => {
+                high != 0 || low == NULL_LOW && self.layout == DataLayout::FlatPlain
+            }
             _ => high != 0,
         }
     }

@@ -91,6 +91,22 @@ fn addresses_that_are_almost_those_of_holes() {
     assert_eq!(place(Place::Hole), Place::Hole);
 }
 
+/// erofs-utils gives inline content without blocks the block of a hole.
+#[test]
+fn inline_content_needs_no_wide_address() {
+    let superblock = Superblock::new(BlockSize::from_bits(12).unwrap());
+    let mut bytes = [0; 32];
+    bytes[..2].copy_from_slice(&(2u16 << 1).to_le_bytes());
+    bytes[4..6].copy_from_slice(&0o100_644u16.to_le_bytes());
+    bytes[6..8].copy_from_slice(&3u16.to_le_bytes());
+    bytes[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
+    let inode = Inode::parse(&bytes, &superblock).unwrap();
+    assert_eq!(inode.place, Place::Blocks(BlockAddr::new(0xffff_ffff)));
+    let mut written = Vec::new();
+    inode.write(&superblock, &mut written).unwrap();
+    assert_eq!(written, bytes);
+}
+
 /// In a compact inode, bit 4 of the format says that a file has one link and a wide address, or
 /// that a directory has no `.` entry.
 #[test]
