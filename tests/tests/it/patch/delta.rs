@@ -285,6 +285,48 @@ fn applying_takes_at_most_the_stated_memory() {
     }
 }
 
+/// Both images are read when their bytes are needed.
+#[test]
+fn memory_for_making_a_delta_does_not_grow_with_the_images() {
+    let fixture = Fixture::empty();
+    let mut bytes = Content::Noise.bytes(300_000_000, &mut Rng::new(3));
+    for name in ["old", "new"] {
+        fixture.write("file", &bytes);
+        fixture.build(name, ["-z", "none"]);
+        // All of it moves, and some bytes are new.
+        bytes.splice(1_000_000..1_000_000, *b"inserted");
+        bytes[200_000_000..200_100_000].reverse();
+    }
+    let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
+    let made = ferofs!("delta create -o", &delta, &old, &new).success();
+    assert!(made.peak < 200 << 20, "{} bytes of memory", made.peak);
+    assert!(fs::metadata(&delta).unwrap().len() < 150_000);
+    ferofs!("delta apply", &old, &delta, &out).success();
+    assert!(is_same(&new, &out));
+}
+
+/// Metadata that copies have is not predicted.
+#[test]
+fn a_delta_to_a_patched_image_is_as_short_as_the_patch() {
+    for options in ["-z none", "-z lz4", "-z lz4 -m 4096"] {
+        let fixture = Fixture::empty();
+        for number in 0..600 {
+            let bytes = Content::Text.bytes(300 + number * 9, &mut Rng::new(number as u64));
+            fixture.write(format!("directory-{}/file-{number}", number / 20), &bytes);
+        }
+        fixture.build("old", options.split(' '));
+        fixture.write("directory-7/file-145", b"other content");
+        let [old, new, patch, delta] =
+            ["old", "new", "patch", "delta"].map(|name| fixture.path(name));
+        ferofs!("patch create -o", &patch, &old, fixture.source()).success();
+        fs::copy(&old, &new).unwrap();
+        ferofs!("patch apply", &new, &patch).success();
+        ferofs!("delta create -o", &delta, &old, &new).success();
+        let [patch, delta] = [patch, delta].map(|path| fs::metadata(path).unwrap().len());
+        assert!(delta < patch + patch / 2 + 200, "{options}: {delta}, the patch {patch}");
+    }
+}
+
 #[test]
 fn pclusters_that_no_compressor_makes_have_old_bytes() {
     let mkfs = newest("mkfs.erofs");

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use ferofs_format::{Algorithm, FileOffset, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
-use super::copies::Equal;
 use crate::error::Result;
 use crate::incremental::create::context::{NAMED_MAX, names_like};
 
@@ -183,26 +182,6 @@ impl ImageContent {
             }
             _ => (file, start, end),
         }
-    }
-
-    /// The inline extents of `new` that are the same bytes in the old image, in the same file, in
-    /// their order. `images` are the old one and the new one.
-    pub(super) fn unchanged_inline(&self, new: &Self, images: [&[u8]; 2]) -> Vec<Equal> {
-        let inline = |content: &Self| -> Vec<FileExtent> {
-            content.extents.iter().filter(|extent| extent.is_inline).copied().collect()
-        };
-        let known: HashMap<usize, FileExtent> =
-            inline(self).iter().map(|extent| (extent.file, *extent)).collect();
-        let mut found = Vec::new();
-        for extent in inline(new) {
-            if let Some(old) = self.like(&new.files[extent.file]).and_then(|file| known.get(&file))
-                && images[0][old.at..old.at + old.size]
-                    == images[1][extent.at..extent.at + extent.size]
-            {
-                found.push(Equal { new: extent.at, old: old.at, len: extent.size });
-            }
-        }
-        found
     }
 
     /// The ranges of the image of `len` bytes that no extent has, and inline extents: metadata.

@@ -1,22 +1,18 @@
-//! What the steps after the division into parts work with: both images, and the bytes of parts.
+//! What the steps after the division into parts work with: both images, and the length of parts.
 
 use ferofs_patch::format::prediction::Prediction;
-use ferofs_read::Image;
 
-use super::content::{FileExtent, ImageContent};
+use super::content::FileExtent;
 use super::copies::Equal;
+use super::image::DeltaImage;
 use super::methods::Methods;
 use super::options::DeltaOptions;
 use super::units::{Part, Run};
 
 /// What pieces are made from.
 pub(super) struct DeltaContext<'a> {
-    pub(super) old: &'a std::sync::Arc<[u8]>,
-    pub(super) new: &'a [u8],
-    pub(super) old_image: &'a Image,
-    pub(super) new_image: &'a Image,
-    pub(super) old_content: &'a ImageContent,
-    pub(super) new_content: &'a ImageContent,
+    pub(super) old: &'a DeltaImage,
+    pub(super) new: &'a DeltaImage,
     /// Bytes that both images have.
     pub(super) equal: &'a [Equal],
     pub(super) methods: &'a Methods,
@@ -26,7 +22,7 @@ pub(super) struct DeltaContext<'a> {
 }
 
 pub(super) fn extents<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [FileExtent] {
-    &context.new_content.extents[run.extents.clone()]
+    &context.new.content.extents[run.extents.clone()]
 }
 
 /// Bytes of content of `run`.

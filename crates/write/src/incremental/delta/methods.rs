@@ -9,6 +9,7 @@ use ferofs_patch::format::reencode::Encoders;
 use ferofs_read::Image;
 
 use super::content::{FileExtent, ImageContent};
+use super::image::DeltaImage;
 use super::units::{AHEAD, Run};
 use crate::data::encode::SEGMENT;
 use crate::error::Result;
@@ -49,12 +50,8 @@ impl Methods {
     }
 
     /// Tries all candidates on a sample of `runs`.
-    pub(super) fn find(
-        image: &Image,
-        bytes: &[u8],
-        content: &ImageContent,
-        runs: &[Run],
-    ) -> Result<Self> {
+    pub(super) fn find(new: &DeltaImage, runs: &[Run]) -> Result<Self> {
+        let (image, content) = (&new.image, &new.content);
         let block = image.superblock().block_size.bytes() as u32;
         let mut methods = Self::default();
         for algorithm in content.algorithms() {
@@ -86,7 +83,7 @@ impl Methods {
                 samples.extend(
                     methods
                         .shape(content, run)
-                        .map(|shape| Sample::of(image, bytes, content, run, shape))
+                        .map(|shape| Sample::of(new, run, shape))
                         .transpose()?,
                 );
             }
@@ -137,13 +134,8 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(
-        image: &Image,
-        bytes: &[u8],
-        content: &ImageContent,
-        run: &Run,
-        shape: Shape,
-    ) -> Result<Self> {
+    fn of(new: &DeltaImage, run: &Run, shape: Shape) -> Result<Self> {
+        let (image, content) = (&new.image, &new.content);
         let extents = &content.extents[run.extents.clone()];
         let mut len = 0;
         let taken = extents.iter().take_while(|extent| {
@@ -159,12 +151,7 @@ impl Sample {
         let inode = image.inode(file.nid)?;
         image.read_at(&inode, FileOffset::new(first.offset), &mut own)?;
         let extents = taken.iter().map(|extent| stored(extent)).collect();
-        Ok(Self {
-            extents,
-            content: own,
-            bytes: bytes[first.at..last.at + last.size].to_vec(),
-            shape,
-        })
+        Ok(Self { extents, content: own, bytes: new.read(first.at..last.at + last.size)?, shape })
     }
 
     fn encoded(&self) -> usize {

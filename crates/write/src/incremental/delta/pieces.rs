@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 use ferofs_patch::format::delta_file::{COPIES_MAX, Copy, DeltaPiece};
 use ferofs_patch::format::delta_memory::PieceMemory;
@@ -20,6 +20,7 @@ use super::runs::{RunUnit, carried_len, carry_slowest, check_runs, content, stor
 use super::units::{Part, RawBytes, Run, within};
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, merge, shortest, workers};
+use crate::output::spill::{Spill, SpillRange};
 
 /// Bytes of a dictionary at most, unless one extent needs more: it is held in memory.
 const DICTIONARY_MAX: u64 = 8 << 20;
@@ -36,9 +37,17 @@ const BESIDE: u64 = 8 << 10;
 /// Bytes of copies after which a piece ends, so that progress is seen and few bytes are made again
 /// after an interruption.
 const COPIED_MAX: usize = 32 << 20;
+/// Pieces of predicted metadata that are made in both forms, to see which one is shorter: the
+/// others of an image are like them.
+const TRIED_MAX: usize = 4;
+/// Predictions must save at least one in so many stored bytes: they take memory.
+const GAIN: usize = 16;
+
 /// The pieces as stored, and what they have.
 pub(super) struct MadePieces {
-    pub(super) pieces: Vec<Vec<u8>>,
+    pub(super) bytes: Spill,
+    /// Where each piece is in the bytes.
+    pub(super) pieces: Vec<SpillRange>,
     pub(super) memory: PieceMemory,
     pub(super) copied: u64,
     pub(super) encoded: u64,
@@ -59,6 +68,18 @@ struct Group {
 }
 
 impl Group {
+    /// Whether it refers to predicted metadata.
+    fn is_predicted(&self) -> bool {
+        self.old.iter().any(|(of, ..)| [PREDICTED, PREDICTED_METABOX].contains(of))
+    }
+
+    /// The same parts, with what they resemble for `context`.
+    fn with(&self, context: &DeltaContext<'_>) -> Self {
+        let metadata = MetadataRanges::of(context);
+        let old = self.parts.iter().flat_map(|part| resembles(context, &metadata, part));
+        Self { old: old.collect(), parts: self.parts.clone() }
+    }
+
     fn runs(&self) -> impl Iterator<Item = &Run> {
         self.parts.iter().filter_map(|part| match part {
             Part::Run(run) => Some(run),
@@ -103,27 +124,56 @@ impl Checked {
     }
 }
 
+/// Whether pieces are shorter if they refer to predicted metadata, by more than the list of
+/// `relocations` takes.
+pub(super) fn prediction_pays(
+    context: &DeltaContext<'_>,
+    Checked { groups, units }: &Checked,
+    relocations: &Relocations,
+) -> Result<bool> {
+    let predicted: Vec<usize> =
+        (0..groups.len()).filter(|number| groups[*number].is_predicted()).collect();
+    let step = predicted.len().div_ceil(TRIED_MAX).max(1);
+    let tried: Vec<usize> = predicted.iter().copied().step_by(step).collect();
+    let plain = DeltaContext { prediction: None, ..*context };
+    let lens = in_parallel(context, tried.len() * 2, |at, _| {
+        let number = tried[at / 2];
+        let (group, units) = (&groups[number], &units[number]);
+        let made = match at % 2 {
+            0 => make_one(context, group, units)?,
+            _ => make_one(&plain, &group.with(&plain), units)?,
+        };
+        Ok(made.piece.plan.len() + made.piece.payload.len())
+    })?;
+    let of_all = |form: usize| {
+        let tried_len: usize = lens.iter().skip(form).step_by(2).sum();
+        tried_len * predicted.len() / tried.len().max(1)
+    };
+    let Some(list) = relocations.encode()? else { return Ok(false) };
+    let (with, without) = (of_all(0) + list.len(), of_all(1));
+    Ok(with + without / GAIN < without)
+}
+
+/// Makes the pieces. Many bytes of them go to a temporary file in `dir`.
 pub(super) fn make(
     context: &DeltaContext<'_>,
     Checked { groups, units }: &Checked,
     relocations: Option<&Relocations>,
+    dir: &Path,
 ) -> Result<MadePieces> {
-    let memory = Mutex::new(PieceMemory::new(
-        context.methods.params.len(),
-        relocations,
-        context.old_image.superblock().inodes,
-    ));
-    let counts = [const { AtomicU64::new(0) }; 3];
+    let inodes = context.old.image.superblock().inodes;
+    let memory = PieceMemory::new(context.methods.params.len(), relocations, inodes);
+    let all = Mutex::new((Spill::new(dir), memory, [0; 3]));
     let pieces = in_parallel(context, groups.len(), |number, _| {
-        let (piece, plan, own) = make_one(context, &groups[number], &units[number])?;
-        memory.lock().add(&piece, &plan);
-        for (count, more) in counts.iter().zip(own) {
-            count.fetch_add(more, Ordering::Relaxed);
-        }
-        Ok(piece.encode()?)
+        let made = make_one(context, &groups[number], &units[number])?;
+        let bytes = made.piece.encode()?;
+        let mut all = all.lock();
+        all.1.add(&made.piece, &made.plan);
+        all.2.iter_mut().zip(made.counts).for_each(|(count, more)| *count += more);
+        all.0.push(&bytes)
     })?;
-    let [copied, encoded, carried] = counts.map(AtomicU64::into_inner);
-    Ok(MadePieces { pieces, memory: memory.into_inner(), copied, encoded, carried })
+    let (bytes, memory, [copied, encoded, carried]) = all.into_inner();
+    Ok(MadePieces { bytes, pieces, memory, copied, encoded, carried })
 }
 
 /// The results of `make` for so many groups.
@@ -146,10 +196,7 @@ fn in_parallel<T: Send>(
 
 /// Joins the parts to pieces.
 fn groups(context: &DeltaContext<'_>, parts: Vec<Part>) -> Vec<Group> {
-    let metadata = MetadataRanges {
-        old: context.old_content.metadata(context.old.len()),
-        new: context.new_content.metadata(context.new.len()),
-    };
+    let metadata = MetadataRanges::of(context);
     let mut groups = vec![Group::default()];
     let (mut known, mut referred, mut made, mut copied, mut copies) = (HashSet::new(), 0, 0, 0, 0);
     let mut kind = false;
@@ -206,7 +253,7 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
         Part::Run(run) => {
             let first = &extents(context, run)[0];
             let len = content_len(context, run) as u64;
-            if context.prediction.is_some() && context.new_content.is_metabox(first) {
+            if context.prediction.is_some() && context.new.content.is_metabox(first) {
                 return vec![(PREDICTED_METABOX, first.offset, first.offset + len)];
             }
             let mut found = old_content(context, first.file, first.offset, len);
@@ -220,12 +267,12 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
         Part::Raw { range, of }
             if is_predicted(context, part)
                 && (matches!(of, RawBytes::Content(_))
-                    || context.new_content.encoded_len(range) == 0) =>
+                    || context.new.content.encoded_len(range) == 0) =>
         {
             return vec![predicted(range)];
         }
         Part::Raw { range, of: RawBytes::Content(number) } => {
-            let extent = &context.new_content.extents[*number];
+            let extent = &context.new.content.extents[*number];
             (extent.file, extent.offset + (range.start - extent.at) as u64, range.len() as u64)
         }
         Part::Raw { range, of: RawBytes::Metadata(Some(beside)) } => {
@@ -251,7 +298,7 @@ fn is_predicted(context: &DeltaContext<'_>, part: &Part) -> bool {
     let is_metadata = match part {
         Part::Raw { of: RawBytes::Metadata(_), .. } => true,
         Part::Raw { of: RawBytes::Content(number), .. } => {
-            context.new_content.is_dir(&context.new_content.extents[*number])
+            context.new.content.is_dir(&context.new.content.extents[*number])
         }
         Part::Copy { .. } | Part::Run(_) => false,
     };
@@ -264,39 +311,39 @@ fn with_same_bytes(context: &DeltaContext<'_>, run: &Run) -> Option<OldRange> {
     let (first, last) = (&extents[0], &extents[extents.len() - 1]);
     let equal =
         within(context.equal, first.at..last.at + last.size).max_by_key(|equal| equal.len)?;
-    let old = context.old_content.extent_at(equal.old + equal.len / 2)?;
-    let new = context.new_content.extent_at(equal.new + equal.len / 2)?;
+    let old = context.old.content.extent_at(equal.old + equal.len / 2)?;
+    let new = context.new.content.extent_at(equal.new + equal.len / 2)?;
     let start = old.offset.saturating_sub(new.offset.saturating_sub(first.offset));
     let range =
-        context.old_content.around(old.file, start, content_len(context, run) as u64, AROUND);
+        context.old.content.around(old.file, start, content_len(context, run) as u64, AROUND);
     Some(range).filter(|(_, start, end)| start < end)
 }
 
 /// Old content that these bytes of a new file resemble.
 fn old_content(context: &DeltaContext<'_>, file: usize, offset: u64, len: u64) -> Vec<OldRange> {
-    let new = context.new_content;
+    let new = &context.new.content;
     let mut found = Vec::new();
-    if Some(new.files[file].nid) == context.new_image.superblock().packed {
+    if Some(new.files[file].nid) == context.new.image.superblock().packed {
         let end = offset + len;
         let first =
             new.fragments.partition_point(|fragment| fragment.packed + fragment.len <= offset);
         for fragment in new.fragments[first..].iter().take_while(|fragment| fragment.packed < end) {
             // Without an old version of the file, its content may be in the same place under
             // another name.
-            let (old, offset) = match context.old_content.like(&new.files[fragment.file]) {
+            let (old, offset) = match context.old.content.like(&new.files[fragment.file]) {
                 Some(old) => (Some(old), fragment.offset),
-                None => (context.old_content.like(&new.files[file]), fragment.packed),
+                None => (context.old.content.like(&new.files[file]), fragment.packed),
             };
-            let around = |old| context.old_content.around(old, offset, fragment.len, AROUND / 16);
+            let around = |old| context.old.content.around(old, offset, fragment.len, AROUND / 16);
             found.extend(old.map(around));
         }
         let mut seen = HashSet::new();
         found.retain(|range| seen.insert(*range));
     }
     if found.is_empty()
-        && let Some(old) = context.old_content.like(&new.files[file])
+        && let Some(old) = context.old.content.like(&new.files[file])
     {
-        found.push(context.old_content.around(old, offset, len, AROUND));
+        found.push(context.old.content.around(old, offset, len, AROUND));
     }
     found.retain(|(_, start, end)| start < end);
     found
@@ -323,6 +370,12 @@ struct MetadataRanges {
 }
 
 impl MetadataRanges {
+    fn of(context: &DeltaContext<'_>) -> Self {
+        let [old, new] =
+            [context.old, context.new].map(|image| image.content.metadata(image.len()));
+        Self { old, new }
+    }
+
     /// The old metadata that lies where `range` does in the new metadata, in proportion.
     fn resembles(&self, range: &Range<usize>) -> Vec<OldRange> {
         let total =
@@ -374,7 +427,7 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange], most: u64) -> Vec
                 }
                 None => Reference::Image { pos: start, len: len as u32 },
                 Some(file) => {
-                    let nid = context.old_content.files[file].nid.get();
+                    let nid = context.old.content.files[file].nid.get();
                     Reference::File { nid, offset: start, len: len as u32 }
                 }
             };
@@ -384,13 +437,15 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange], most: u64) -> Vec
     found
 }
 
-/// Makes a piece, whose runs are made as `units` say. Also its plan, and bytes that are copied,
-/// encoded again and carried.
-fn make_one(
-    context: &DeltaContext<'_>,
-    group: &Group,
-    units: &[RunUnit],
-) -> Result<(DeltaPiece, Plan, [u64; 3])> {
+struct Made {
+    piece: DeltaPiece,
+    plan: Plan,
+    /// Bytes that are copied, encoded again and carried.
+    counts: [u64; 3],
+}
+
+/// Makes a piece, whose runs are made as `units` say.
+fn make_one(context: &DeltaContext<'_>, group: &Group, units: &[RunUnit]) -> Result<Made> {
     let (mut items, mut payload, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let (mut made, mut after, mut raw) = (0, 0, 0);
     let [mut copied, mut encoded, mut carried] = [0; 3];
@@ -404,10 +459,10 @@ fn make_one(
                 continue;
             }
             Part::Raw { range, .. } => {
-                carried += context.new_content.encoded_len(range) as u64;
-                &context.new[range.clone()]
+                carried += context.new.content.encoded_len(range) as u64;
+                context.new.read(range.clone())?
             }
-            Part::Run(run) => stored_bytes(context, run),
+            Part::Run(run) => stored_bytes(context, run)?,
         };
         (made, after) = (made + bytes.len(), after + bytes.len() as u64);
         let unit = match part {
@@ -418,7 +473,7 @@ fn make_one(
         };
         let Some((run, unit)) = unit else {
             carried += if matches!(part, Part::Run(_)) { bytes.len() as u64 } else { 0 };
-            payload.extend_from_slice(bytes);
+            payload.extend_from_slice(&bytes);
             raw += bytes.len();
             continue;
         };
@@ -449,12 +504,13 @@ fn make_one(
     }
     if items.is_empty() {
         let piece = DeltaPiece { copies, ..DeltaPiece::default() };
-        return Ok((piece, Plan { references: Vec::new(), items }, [copied, encoded, carried]));
+        let plan = Plan { references: Vec::new(), items };
+        return Ok(Made { piece, plan, counts: [copied, encoded, carried] });
     }
     let base = Base {
-        source: context.old,
+        source: &*context.old.source,
         size: context.old.len() as u64,
-        image: context.old_image,
+        image: &context.old.image,
         prediction: context.prediction.map(|prediction| -> &dyn Predict { prediction }),
         threads: 1,
         longest_extent: u64::MAX,
@@ -478,5 +534,5 @@ fn make_one(
         delta_len,
         payload: compressed.unwrap_or(payload),
     };
-    Ok((piece, plan, [copied, encoded, carried]))
+    Ok(Made { piece, plan, counts: [copied, encoded, carried] })
 }

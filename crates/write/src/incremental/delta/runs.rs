@@ -101,23 +101,23 @@ fn checked(
     encoders: &mut Encoders,
 ) -> Result<RunUnit> {
     let extents = extents(context, run);
-    let bytes = stored_bytes(context, run);
+    let bytes = stored_bytes(context, run)?;
     let size = bytes.len() as u64;
-    let shape = context.methods.shape(context.new_content, run);
+    let shape = context.methods.shape(&context.new.content, run);
     let len = content_len(context, run);
-    let shape = shape.filter(|_| !run.is_too_long(context.new_content));
+    let shape = shape.filter(|_| !run.is_too_long(&context.new.content));
     let mut best: Option<(u64, RunUnit)> = None;
     if let Some(shape) = shape {
         let first = &extents[0];
         let end = first.offset + len as u64;
-        let lens = ahead_lens(context.new_content.files[first.file].size, end);
+        let lens = ahead_lens(context.new.content.files[first.file].size, end);
         let stored: Vec<_> = extents.iter().map(stored).collect();
         for ahead in lens {
             // Mostly, the first attempt finds them all.
             let own = content(context, run, len + ahead as usize)?;
             encoders.take_work();
             let CheckedUnit { unit, payload } =
-                encode_again(&stored, own, bytes, &context.methods.params, encoders, shape)?;
+                encode_again(&stored, own, &bytes, &context.methods.params, encoders, shape)?;
             // With all that was tried, so `apply` needs no more.
             let work = encoders.take_work();
             let carried = unit.as_ref().map_or(size, carried_len);
@@ -155,18 +155,18 @@ fn ahead_lens(size: u64, end: u64) -> Vec<u64> {
 }
 
 /// The bytes of the pclusters of `run`, and of what is stored between them.
-pub(super) fn stored_bytes<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [u8] {
+pub(super) fn stored_bytes(context: &DeltaContext<'_>, run: &Run) -> Result<Vec<u8>> {
     let extents = extents(context, run);
     let (first, last) = (&extents[0], &extents[extents.len() - 1]);
-    &context.new[first.at..last.at + last.size]
+    context.new.read(first.at..last.at + last.size)
 }
 
 /// `len` bytes of content from the start of `run` on.
 pub(super) fn content(context: &DeltaContext<'_>, run: &Run, len: usize) -> Result<Vec<u8>> {
     let first = &extents(context, run)[0];
     let mut content = vec![0; len];
-    let inode = context.new_image.inode(context.new_content.files[first.file].nid)?;
-    context.new_image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
+    let inode = context.new.image.inode(context.new.content.files[first.file].nid)?;
+    context.new.image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
     Ok(content)
 }
 
