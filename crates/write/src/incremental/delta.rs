@@ -113,13 +113,17 @@ fn create_delta_of(
         }
         checked = Checked::new(&context, parts_of(&carried), Some(checked))?;
     }
-    if let Some(list) = &relocations
-        && !pieces::prediction_pays(&context, &checked, list)?
-    {
+    let tried = match &relocations {
+        Some(list) => pieces::try_prediction(&context, &checked, list)?,
+        None => None,
+    };
+    if tried.is_none() && relocations.is_some() {
         (relocations, context.prediction) = (None, None);
         checked = Checked::new(&context, parts_of(&carried), Some(checked))?;
     }
-    let mut made = pieces::make(&context, &checked, relocations.as_ref(), temporary_dir(out))?;
+    let known = tried.unwrap_or_default();
+    let mut made =
+        pieces::make(&context, &checked, relocations.as_ref(), known, temporary_dir(out))?;
     let (old_digest, _) = old.digests(&options.run)?;
     let (new_digest, chunks) = new.digests(&options.run)?;
     for image in [&old, &new] {

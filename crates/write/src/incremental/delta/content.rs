@@ -5,12 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use ferofs_format::{Algorithm, FileOffset, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
 use crate::error::Result;
-use crate::incremental::create::context::{NAMED_MAX, names_like};
+use crate::incremental::create::context::{NAMED_MAX, name_hash, names_like};
 
 /// An extent of a file, the packed inode or the metabox.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +61,37 @@ pub(super) struct ImageContent {
     packed: Option<usize>,
     metabox: Option<usize>,
     fragment_of: HashMap<usize, Fragment>,
-    by_path: HashMap<PathBuf, usize>,
+    /// Made for the old image only.
+    names: OnceLock<Names>,
+}
+
+/// The files by [hashes](name_hash) of their names.
+struct Names {
+    by_path: HashMap<u64, usize>,
     /// By [names](names_like) under which other versions of a file are found.
-    by_name: HashMap<Vec<u8>, Vec<usize>>,
+    by_name: HashMap<u64, Vec<usize>>,
+}
+
+fn path_hash(file: &ContentFile) -> u64 {
+    name_hash(file.path.as_os_str().as_bytes())
+}
+
+fn like_hashes(file: &ContentFile) -> [u64; 3] {
+    names_like(file.path.as_os_str().as_bytes()).map(|name| name_hash(&name))
+}
+
+impl Names {
+    fn of(files: &[ContentFile]) -> Self {
+        let by_path =
+            files.iter().enumerate().map(|(number, file)| (path_hash(file), number)).collect();
+        let mut by_name: HashMap<u64, Vec<usize>> = HashMap::new();
+        for (number, file) in files.iter().enumerate() {
+            for name in like_hashes(file) {
+                by_name.entry(name).or_default().push(number);
+            }
+        }
+        Self { by_path, by_name }
+    }
 }
 
 impl ImageContent {
@@ -135,19 +164,11 @@ impl ImageContent {
             is_free
         });
         fragments.sort_by_key(|fragment| (fragment.packed, fragment.file));
-        let by_path =
-            files.iter().enumerate().map(|(number, file)| (file.path.clone(), number)).collect();
-        let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
-        for (number, file) in files.iter().enumerate() {
-            for name in names_like(file.path.as_os_str().as_bytes()) {
-                by_name.entry(name).or_default().push(number);
-            }
-        }
         let fragment_of = fragments.iter().map(|fragment| (fragment.file, *fragment)).collect();
         let number = |nid: Option<Nid>| files.iter().position(|file| Some(file.nid) == nid);
         let (packed, metabox) =
             (number(image.superblock().packed), number(image.superblock().metabox));
-        Ok(Self { files, extents, fragments, packed, metabox, fragment_of, by_path, by_name })
+        Ok(Self { files, extents, fragments, packed, metabox, fragment_of, names: OnceLock::new() })
     }
 
     /// Whether it is content of a directory.
@@ -161,10 +182,9 @@ impl ImageContent {
 
     /// The file at the path of `other`, or the one with the most similar name and the nearest size.
     pub(super) fn like(&self, other: &ContentFile) -> Option<usize> {
-        self.by_path.get(&other.path).copied().or_else(|| {
-            let named = names_like(other.path.as_os_str().as_bytes())
-                .into_iter()
-                .find_map(|name| self.by_name.get(&name))?;
+        let names = self.names.get_or_init(|| Names::of(&self.files));
+        names.by_path.get(&path_hash(other)).copied().or_else(|| {
+            let named = like_hashes(other).into_iter().find_map(|name| names.by_name.get(&name))?;
             let named = named.iter().copied().take(NAMED_MAX);
             named.min_by_key(|number| self.files[*number].size.abs_diff(other.size))
         })

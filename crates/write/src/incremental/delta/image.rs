@@ -1,14 +1,14 @@
 //! An image that a delta is made of: its bytes are read when they are needed.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use ferofs_patch::format::delta_file::{CHUNK, digest};
-
 use ferofs_read::{FileSource, Image, OpenOptions, Source};
 use sha2::{Digest as _, Sha256};
 
@@ -21,7 +21,9 @@ use crate::options::RunOptions;
 /// An image, and what it has.
 pub(super) struct DeltaImage {
     path: PathBuf,
-    state: FileState,
+    file: File,
+    /// The size and the time of the file when it was opened.
+    state: (u64, SystemTime),
     pub(super) source: Arc<FileSource>,
     pub(super) image: Image,
     pub(super) content: ImageContent,
@@ -30,9 +32,9 @@ pub(super) struct DeltaImage {
 impl DeltaImage {
     /// Reads the metadata of the image `path`. Errors name it.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let io = |error| Error::io("open", path, error);
-        let state = state(path).map_err(io)?;
         let source = Arc::new(FileSource::open(path, 0)?);
+        let opened = File::open(path).and_then(|file| state(&file).map(|state| (file, state)));
+        let (file, state) = opened.map_err(|error| Error::io("open", path, error))?;
         let mut opening = OpenOptions::default();
         opening.metadata_cache = metadata_cache();
         let image = Image::open_with(Box::new(Arc::clone(&source)), Vec::new(), &opening);
@@ -40,7 +42,7 @@ impl DeltaImage {
         let read = image.and_then(|image| ImageContent::of(&image).map(|content| (image, content)));
         match read {
             Ok((image, content)) => {
-                Ok(Self { path: path.to_owned(), state, source, image, content })
+                Ok(Self { path: path.to_owned(), file, state, source, image, content })
             }
             Err(error) => Err(Error::InSource { path: path.to_owned(), source: Box::new(error) }),
         }
@@ -57,7 +59,7 @@ impl DeltaImage {
         read.map_err(|error| self.unreadable(error)).map(|()| bytes)
     }
 
-    pub(super) fn unreadable(&self, error: io::Error) -> Error {
+    fn unreadable(&self, error: io::Error) -> Error {
         Error::io("read", &self.path, error)
     }
 
@@ -101,18 +103,38 @@ impl DeltaImage {
         Ok((whole.finalize().into(), chunks))
     }
 
-    /// Fails if the file has changed since it was opened.
+    /// Fails if somebody has written the file since it was opened.
     pub(super) fn check_unchanged(&self) -> Result<()> {
-        let is_same = state(&self.path).is_ok_and(|state| state == self.state);
+        let is_same = state(&self.file).is_ok_and(|state| state == self.state);
         let changed = || self.unreadable(io::Error::other("it has changed meanwhile: try again"));
         is_same.then_some(()).ok_or_else(changed)
     }
 }
 
-/// The inode, the size and the time of a file.
-type FileState = (u64, u64, i64, i64);
+fn state(file: &File) -> io::Result<(u64, SystemTime)> {
+    let found = file.metadata()?;
+    Ok((found.len(), found.modified()?))
+}
 
-fn state(path: &Path) -> io::Result<FileState> {
-    let found = std::fs::metadata(path)?;
-    Ok((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, build};
+
+    #[test]
+    fn a_file_that_is_written_is_refused_and_one_that_is_replaced_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let [source, path, other] = ["source", "image", "other"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&source).unwrap();
+        build(&Options::new(source), &path).unwrap();
+        let image = DeltaImage::open(&path).unwrap();
+        std::fs::copy(&path, &other).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        image.check_unchanged().unwrap();
+        let image = DeltaImage::open(&path).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let error = image.check_unchanged().unwrap_err().to_string();
+        assert!(error.ends_with("image: read: it has changed meanwhile: try again"), "{error}");
+    }
 }

@@ -124,48 +124,49 @@ impl Checked {
     }
 }
 
-/// Whether pieces are shorter if they refer to predicted metadata, by more than the list of
-/// `relocations` takes.
-pub(super) fn prediction_pays(
+/// Makes some pieces with and without predicted metadata. Returns those with it, by number, if they
+/// are shorter by more than the list of `relocations` takes.
+pub(super) fn try_prediction(
     context: &DeltaContext<'_>,
     Checked { groups, units }: &Checked,
     relocations: &Relocations,
-) -> Result<bool> {
+) -> Result<Option<HashMap<usize, Made>>> {
     let predicted: Vec<usize> =
         (0..groups.len()).filter(|number| groups[*number].is_predicted()).collect();
     let step = predicted.len().div_ceil(TRIED_MAX).max(1);
     let tried: Vec<usize> = predicted.iter().copied().step_by(step).collect();
     let plain = DeltaContext { prediction: None, ..*context };
-    let lens = in_parallel(context, tried.len() * 2, |at, _| {
-        let number = tried[at / 2];
-        let (group, units) = (&groups[number], &units[number]);
-        let made = match at % 2 {
-            0 => make_one(context, group, units)?,
-            _ => make_one(&plain, &group.with(&plain), units)?,
-        };
-        Ok(made.piece.plan.len() + made.piece.payload.len())
+    let made = in_parallel(context, tried.len(), |at, _| {
+        let (group, units) = (&groups[tried[at]], &units[tried[at]]);
+        let other = make_one(&plain, &group.with(&plain), units)?;
+        Ok((make_one(context, group, units)?, other.len()))
     })?;
-    let of_all = |form: usize| {
-        let tried_len: usize = lens.iter().skip(form).step_by(2).sum();
-        tried_len * predicted.len() / tried.len().max(1)
-    };
-    let Some(list) = relocations.encode()? else { return Ok(false) };
-    let (with, without) = (of_all(0) + list.len(), of_all(1));
-    Ok(with + without / GAIN < without)
+    let Some(list) = relocations.encode()? else { return Ok(None) };
+    let of_all = |len: usize| len * predicted.len() / tried.len().max(1);
+    let with = of_all(made.iter().map(|(made, _)| made.len()).sum()) + list.len();
+    let without = of_all(made.iter().map(|(_, other)| other).sum());
+    let made = tried.into_iter().zip(made.into_iter().map(|(made, _)| made));
+    Ok((with + without / GAIN < without).then(|| made.collect()))
 }
 
-/// Makes the pieces. Many bytes of them go to a temporary file in `dir`.
+/// Makes the pieces but those that are `known`. Many bytes of them go to a temporary file in `dir`.
 pub(super) fn make(
     context: &DeltaContext<'_>,
     Checked { groups, units }: &Checked,
     relocations: Option<&Relocations>,
+    known: HashMap<usize, Made>,
     dir: &Path,
 ) -> Result<MadePieces> {
+    let known = Mutex::new(known);
     let inodes = context.old.image.superblock().inodes;
     let memory = PieceMemory::new(context.methods.params.len(), relocations, inodes);
     let all = Mutex::new((Spill::new(dir), memory, [0; 3]));
     let pieces = in_parallel(context, groups.len(), |number, _| {
-        let made = make_one(context, &groups[number], &units[number])?;
+        let known = known.lock().remove(&number);
+        let made = match known {
+            Some(made) => made,
+            None => make_one(context, &groups[number], &units[number])?,
+        };
         let bytes = made.piece.encode()?;
         let mut all = all.lock();
         all.1.add(&made.piece, &made.plan);
@@ -437,11 +438,19 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange], most: u64) -> Vec
     found
 }
 
-struct Made {
+/// A piece before it is stored.
+pub(super) struct Made {
     piece: DeltaPiece,
     plan: Plan,
     /// Bytes that are copied, encoded again and carried.
     counts: [u64; 3],
+}
+
+impl Made {
+    /// Bytes of the plan and the payload: the copies are the same in both forms.
+    fn len(&self) -> usize {
+        self.piece.plan.len() + self.piece.payload.len()
+    }
 }
 
 /// Makes a piece, whose runs are made as `units` say.
