@@ -100,9 +100,19 @@ pub fn reserve_less_if_limited() {
     if is_limited(Resource::As)
         || getrlimit(Resource::Data).current.is_some_and(|most| most < ENOUGH)
     {
-        for (setting, value) in [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, 1 << 20)] {
-            // SAFETY: the function changes settings only, and no other thread runs yet.
-            unsafe { libc::mallopt(setting, value) };
-        }
+        // SAFETY: the function changes a setting only, and no other thread runs yet.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+        return_large_buffers();
+    }
+}
+
+/// Returns the memory of buffers of 1 MiB and more to the system when they are freed: glibc keeps
+/// up to 32 MiB of each. For jobs that make few large buffers of various lengths, before they start
+/// threads. Without glibc, it does nothing.
+pub fn return_large_buffers() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function changes a setting only, and no other thread runs yet.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
     }
 }

@@ -19,7 +19,7 @@ mod pipeline;
 mod workers;
 
 #[cfg(target_os = "linux")]
-pub use crate::allocator::{ReportingAllocator, reserve_less_if_limited};
+pub use crate::allocator::{ReportingAllocator, reserve_less_if_limited, return_large_buffers};
 #[cfg(target_os = "linux")]
 pub use crate::memory::refuse_memory_beyond_cgroup;
 pub use crate::memory::{

@@ -40,7 +40,7 @@ enum Command {
 
 /// Create a delta between two images
 ///
-/// Any program may have made them. Both are held in memory.
+/// Any program may have made them.
 #[derive(clap::Args)]
 struct CreateArgs {
     /// The old image
@@ -163,6 +163,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn create(args: &CreateArgs) -> Outcome {
+    ferofs_threads::return_large_buffers();
     args.shown.apply();
     if let Some(dir) = [&args.old, &args.new].into_iter().find(|path| path.is_dir()) {
         let reason =

@@ -89,6 +89,7 @@ pub(super) fn relocations(
         }
     }
     let (mut list, mut differ) = (Relocations { rules, ..Relocations::default() }, Vec::new());
+    list.inodes.reserve_exact(inodes.len());
     let mut places = Places::new(old, new.superblock(), rules);
     for (number, one) in (0..).zip(inodes) {
         let (source, inode) = (source(one)?, new.inode(one.nid)?);

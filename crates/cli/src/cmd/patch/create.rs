@@ -143,6 +143,7 @@ pub(super) struct AddArgs {
 }
 
 pub(super) fn create(args: &CreateArgs) -> Outcome {
+    ferofs_threads::return_large_buffers();
     args.change.shown.apply();
     let Some((new, old)) = args.paths.split_last() else { return Ok(0) };
     if old.len() > 1 && new.as_os_str() == "-" {

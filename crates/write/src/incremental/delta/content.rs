@@ -1,10 +1,10 @@
 //! What an image has where: the extents of all its files in the order of their positions, and the
 //! fragments in the packed inode.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use ferofs_format::{Algorithm, FileOffset, Nid};
@@ -45,9 +45,21 @@ pub(super) struct Fragment {
 #[derive(Clone, Debug)]
 pub(super) struct ContentFile {
     pub(super) nid: Nid,
-    pub(super) path: PathBuf,
     pub(super) size: u64,
     pub(super) is_dir: bool,
+    /// The [hashes](name_hash) of the path, and of the [names](names_like) under which other
+    /// versions of it are found.
+    names: [u64; 4],
+    /// The number of its fragment.
+    fragment: Option<u32>,
+}
+
+impl ContentFile {
+    pub(super) fn new(nid: Nid, path: &Path, size: u64, is_dir: bool) -> Self {
+        let path = path.as_os_str().as_bytes();
+        let [like, name, like_name] = names_like(path).map(|name| name_hash(&name));
+        Self { nid, size, is_dir, names: [name_hash(path), like, name, like_name], fragment: None }
+    }
 }
 
 /// See the module.
@@ -60,38 +72,16 @@ pub(super) struct ImageContent {
     /// The number of the packed inode.
     packed: Option<usize>,
     metabox: Option<usize>,
-    fragment_of: HashMap<usize, Fragment>,
-    /// Made for the old image only.
-    names: OnceLock<Names>,
+    /// The numbers of the files by the hash of their paths, and by those of their other names;
+    /// sorted. Made for the old image only.
+    by_name: OnceLock<[Vec<(u64, u32)>; 2]>,
 }
 
-/// The files by [hashes](name_hash) of their names.
-struct Names {
-    by_path: HashMap<u64, usize>,
-    /// By [names](names_like) under which other versions of a file are found.
-    by_name: HashMap<u64, Vec<usize>>,
-}
-
-fn path_hash(file: &ContentFile) -> u64 {
-    name_hash(file.path.as_os_str().as_bytes())
-}
-
-fn like_hashes(file: &ContentFile) -> [u64; 3] {
-    names_like(file.path.as_os_str().as_bytes()).map(|name| name_hash(&name))
-}
-
-impl Names {
-    fn of(files: &[ContentFile]) -> Self {
-        let by_path =
-            files.iter().enumerate().map(|(number, file)| (path_hash(file), number)).collect();
-        let mut by_name: HashMap<u64, Vec<usize>> = HashMap::new();
-        for (number, file) in files.iter().enumerate() {
-            for name in like_hashes(file) {
-                by_name.entry(name).or_default().push(number);
-            }
-        }
-        Self { by_path, by_name }
-    }
+/// The numbers of the files that have a name with this hash.
+fn named(by_name: &[(u64, u32)], hash: u64) -> impl Iterator<Item = usize> {
+    let first = by_name.partition_point(|(own, _)| *own < hash);
+    let named = by_name[first..].iter().take_while(move |(own, _)| *own == hash);
+    named.map(|(_, number)| *number as usize)
 }
 
 impl ImageContent {
@@ -101,12 +91,8 @@ impl ImageContent {
             let entry = entry?;
             let inode = entry.inode?;
             if entry.first && inode.size() > 0 {
-                files.push(ContentFile {
-                    nid: inode.nid(),
-                    path: entry.path,
-                    size: inode.size(),
-                    is_dir: inode.is_dir(),
-                });
+                let (nid, size) = (inode.nid(), inode.size());
+                files.push(ContentFile::new(nid, &entry.path, size, inode.is_dir()));
             }
         }
         // They have no path, but the same place in both images.
@@ -115,7 +101,7 @@ impl ImageContent {
         {
             if let Some(nid) = nid {
                 let size = image.inode(nid)?.size();
-                files.push(ContentFile { nid, path: PathBuf::from(name), size, is_dir: false });
+                files.push(ContentFile::new(nid, Path::new(name), size, false));
             }
         }
         let (mut extents, mut fragments) = (Vec::new(), Vec::new());
@@ -164,11 +150,14 @@ impl ImageContent {
             is_free
         });
         fragments.sort_by_key(|fragment| (fragment.packed, fragment.file));
-        let fragment_of = fragments.iter().map(|fragment| (fragment.file, *fragment)).collect();
+        for (number, fragment) in (0..).zip(&fragments) {
+            files[fragment.file].fragment = Some(number);
+        }
+        extents.shrink_to_fit();
         let number = |nid: Option<Nid>| files.iter().position(|file| Some(file.nid) == nid);
         let (packed, metabox) =
             (number(image.superblock().packed), number(image.superblock().metabox));
-        Ok(Self { files, extents, fragments, packed, metabox, fragment_of, names: OnceLock::new() })
+        Ok(Self { files, extents, fragments, packed, metabox, by_name: OnceLock::new() })
     }
 
     /// Whether it is content of a directory.
@@ -182,18 +171,31 @@ impl ImageContent {
 
     /// The file at the path of `other`, or the one with the most similar name and the nearest size.
     pub(super) fn like(&self, other: &ContentFile) -> Option<usize> {
-        let names = self.names.get_or_init(|| Names::of(&self.files));
-        names.by_path.get(&path_hash(other)).copied().or_else(|| {
-            let named = like_hashes(other).into_iter().find_map(|name| names.by_name.get(&name))?;
-            let named = named.iter().copied().take(NAMED_MAX);
+        let [by_path, by_name] = self.by_name.get_or_init(|| {
+            [0..1, 1..4].map(|kinds| {
+                let of =
+                    |(number, file): (u32, &ContentFile)| file.names.map(|hash| (hash, number));
+                let files = (0..).zip(&self.files).map(of);
+                let mut found: Vec<_> =
+                    files.flat_map(|names| names[kinds.clone()].to_vec()).collect();
+                found.sort_unstable();
+                found.dedup();
+                found
+            })
+        });
+        let nearest = |hash: &u64| {
+            let named = named(by_name, *hash).take(NAMED_MAX);
             named.min_by_key(|number| self.files[*number].size.abs_diff(other.size))
-        })
+        };
+        let same = named(by_path, other.names[0]).next();
+        same.or_else(|| other.names[1..].iter().find_map(nearest))
     }
 
     /// A range of a file, as one of the packed inode if a fragment has all of it: such ranges are
     /// next to each other.
     pub(super) fn in_packed(&self, file: usize, start: u64, end: u64) -> (usize, u64, u64) {
-        match (self.fragment_of.get(&file), self.packed) {
+        let fragment = self.files[file].fragment.map(|number| &self.fragments[number as usize]);
+        match (fragment, self.packed) {
             (Some(fragment), Some(packed))
                 if start >= fragment.offset && end <= fragment.offset + fragment.len =>
             {

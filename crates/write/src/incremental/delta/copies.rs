@@ -9,9 +9,9 @@ use ferofs_read::Source;
 /// Bytes that are hashed, and the distance of the old positions whose hashes are known: equal bytes
 /// of twice this length are always found.
 const BLOCK: usize = 512;
-/// Positions in the index at most, which takes 256 MiB with them: the distance in images of more
-/// than 8 GiB is longer.
-const POSITIONS_MAX: usize = 1 << 24;
+/// Positions in the index at most, which takes 128 MiB with them: the distance in images of more
+/// than 4 GiB is longer.
+const POSITIONS_MAX: usize = 1 << 23;
 /// The factor of the polynomial hash.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Bits of the filter that spares look-ups in the table, which is larger than the processor's

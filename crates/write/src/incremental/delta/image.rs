@@ -36,7 +36,8 @@ impl DeltaImage {
         let opened = File::open(path).and_then(|file| state(&file).map(|state| (file, state)));
         let (file, state) = opened.map_err(|error| Error::io("open", path, error))?;
         let mut opening = OpenOptions::default();
-        opening.metadata_cache = metadata_cache();
+        // Most metadata is read in order.
+        opening.metadata_cache = metadata_cache() / 4;
         let image = Image::open_with(Box::new(Arc::clone(&source)), Vec::new(), &opening);
         let image = image.map_err(Error::from);
         let read = image.and_then(|image| ImageContent::of(&image).map(|content| (image, content)));

@@ -146,7 +146,7 @@ fn pairs(old: &DeltaImage, new: &DeltaImage) -> Result<HashMap<Nid, Nid>> {
     }
     for (path, nid) in others {
         let inode = new.image.inode(nid)?;
-        let file = ContentFile { nid, path, size: inode.size(), is_dir: inode.is_dir() };
+        let file = ContentFile::new(nid, &path, inode.size(), inode.is_dir());
         if let Some(like) = old.content.like(&file) {
             pair(old.content.files[like].nid, &inode)?;
         }
