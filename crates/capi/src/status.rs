@@ -34,7 +34,7 @@ impl From<PatchError> for Failure {
     fn from(error: PatchError) -> Self {
         let errno = match &error {
             PatchError::Read(_) => libc::EUCLEAN,
-            PatchError::Io { source, .. } => errno_of_io(source),
+            PatchError::Io(error) => errno_of_io(&error.source),
             PatchError::Patch(PatchFault::OtherOld { .. } | PatchFault::Truncated { .. }) => {
                 libc::ESTALE
             }
@@ -52,7 +52,7 @@ impl From<PatchError> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let errno = match &error {
-            Error::Io { source, .. } => errno_of_io(source),
+            Error::Io(error) => errno_of_io(&error.source),
             // Linux's number for a damaged file system.
             Error::Corrupt(_) => libc::EUCLEAN,
             Error::Unsupported(_) => libc::EOPNOTSUPP,

@@ -404,12 +404,7 @@ mod tests {
     fn a_path_is_printed_once() {
         let image = Path::new("a.img");
         let system = || io::Error::from_raw_os_error(28);
-        let action = "write";
-        let named = |path: &Path| ferofs::Error::Io {
-            action,
-            path: Some(path.to_owned()),
-            source: system(),
-        };
+        let named = |path: &Path| ferofs::Error::io("write", path, system());
         let line = |error: ferofs::Error| Failure::about(image, error).to_string();
         let system = system().to_string();
         assert_eq!(line(named(image)), format!("a.img: write: {system}"));

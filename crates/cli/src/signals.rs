@@ -48,7 +48,7 @@ pub(crate) fn cancel_and_clean_up(
         }
         Signals::new(SIGNALS)
     };
-    let failed = |error| Failure::complete(ferofs::Error::io_unnamed("handle signals", error));
+    let failed = |error| Failure::complete(ferofs::IoError::unnamed("handle signals", error));
     let mut signals = registered().map_err(failed)?;
     // If the thread cannot be started, only a second signal ends the process.
     let _ = thread::Builder::new().name("signals".into()).spawn(move || {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "patch")]
 pub use ferofs_patch::{AfterFailure, PatchFault};
-pub use ferofs_read::Corruption;
-use ferofs_read::escape::{Escaped, PathPrefix};
+use ferofs_read::escape::Escaped;
+pub use ferofs_read::{Corruption, IoError};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -16,16 +16,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An operation of the operating system failed.
-    #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
-    Io {
-        /// The operation, as a verb: "open", "read".
-        action: &'static str,
-        /// The file concerned, if it has a name.
-        path: Option<PathBuf>,
-        /// The system's error.
-        source: io::Error,
-    },
+    /// The operating system refused something.
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// An image could not be read.
     #[error(transparent)]
     Read(ferofs_read::Error),
@@ -146,12 +139,7 @@ pub enum SignatureProblem {
 impl Error {
     /// An I/O failure of `action` on `path`.
     pub fn io(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: Some(path.as_ref().to_owned()), source: source.into() }
-    }
-
-    /// An I/O failure of `action` on something without a name.
-    pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: None, source: source.into() }
+        Self::Io(IoError::new(action, path, source))
     }
 
     /// A failure of a signature, a key or a certificate in the file `path`.
@@ -166,7 +154,7 @@ impl Error {
     pub fn ends_all(&self) -> bool {
         match self {
             Self::Interrupted => true,
-            Self::Io { source, .. } => source.kind() == io::ErrorKind::OutOfMemory,
+            Self::Io(error) => error.source.kind() == io::ErrorKind::OutOfMemory,
             Self::Read(error) => error.ends_all(),
             _ => false,
         }
@@ -187,18 +175,10 @@ impl Error {
 impl From<ferofs_read::Error> for Error {
     fn from(error: ferofs_read::Error) -> Self {
         match error {
-            ferofs_read::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_read::Error::Io(error) => Self::Io(error),
             ferofs_read::Error::Interrupted => Self::Interrupted,
             error => Self::Read(error),
         }
-    }
-}
-
-#[cfg(feature = "host")]
-impl From<ferofs_host::IoError> for Error {
-    fn from(error: ferofs_host::IoError) -> Self {
-        let ferofs_host::IoError { action, path, source, .. } = error;
-        Self::Io { action, path, source }
     }
 }
 
@@ -206,7 +186,7 @@ impl From<ferofs_host::IoError> for Error {
 impl From<ferofs_write::Error> for Error {
     fn from(error: ferofs_write::Error) -> Self {
         match error {
-            ferofs_write::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_write::Error::Io(error) => Self::Io(error),
             ferofs_write::Error::Interrupted => Self::Interrupted,
             ferofs_write::Error::SourceChanged(path) => Self::SourceChanged(path),
             ferofs_write::Error::Read(error) => Self::Read(error),
@@ -224,7 +204,7 @@ impl From<ferofs_write::Error> for Error {
 impl From<ferofs_patch::Error> for Error {
     fn from(error: ferofs_patch::Error) -> Self {
         match error {
-            ferofs_patch::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_patch::Error::Io(error) => Self::Io(error),
             ferofs_patch::Error::Interrupted => Self::Interrupted,
             ferofs_patch::Error::Read(error) => Self::Read(error),
             ferofs_patch::Error::Patch(fault) => Self::Patch(fault),
@@ -242,7 +222,9 @@ impl From<Corruption> for Error {
 impl From<ferofs_threads::Error> for Error {
     fn from(error: ferofs_threads::Error) -> Self {
         match error {
-            ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
+            ferofs_threads::Error::NotStarted(source) => {
+                IoError::unnamed("start a thread", source).into()
+            }
             ferofs_threads::Error::Ended => Self::Interrupted,
         }
     }

@@ -119,7 +119,7 @@ pub mod signature;
 pub use error::AfterFailure;
 #[cfg(feature = "signature")]
 pub use error::SignatureProblem;
-pub use error::{Corruption, Error, Result};
+pub use error::{Corruption, Error, IoError, Result};
 pub use ferofs_format::byte_size;
 #[cfg(feature = "host")]
 pub use ferofs_host as host;

@@ -9,7 +9,7 @@ use ferofs_verity::{Digest, Params, WriteHasher};
 use ferofs_write::Sealer;
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result};
+use crate::error::{IoError, Result};
 
 /// Makes the hash tree of an image while the image is written, without reading the image again.
 ///
@@ -119,7 +119,8 @@ impl BuildSeal {
         let file = self.file.lock().take();
         match file {
             Some(_) if self.built().is_none() => {
-                Err(Error::io_unnamed("finish a seal", io::Error::other("no build has made it")))
+                Err(IoError::unnamed("finish a seal", io::Error::other("no build has made it"))
+                    .into())
             }
             Some(file) => Ok(file.finish()?),
             None => Ok(()),

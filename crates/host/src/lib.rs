@@ -14,7 +14,6 @@
 //! | `patterns` | chooses files of a tree by their paths |
 
 mod device;
-mod error;
 mod known_format;
 mod new_file;
 mod open;
@@ -25,7 +24,6 @@ mod replaced;
 pub mod stat;
 
 pub use device::{lock_to_change, mount_path, open_device, open_in_place};
-pub use error::{IoError, Result};
 pub use known_format::KnownFormat;
 pub use new_file::{NewFile, PendingName, hidden_beside, random, sync_name};
 pub use open::{open_dir, open_file};

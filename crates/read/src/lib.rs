@@ -189,7 +189,7 @@ pub use engine::comparison::Policy;
 pub use engine::options::{EngineOptions, READER_MEMORY};
 #[cfg(feature = "comparison")]
 pub use engine::strategy::Strategy;
-pub use error::{Corruption, Error, LimitKind, Result};
+pub use error::{Corruption, Error, IoError, LimitKind, Result};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};
 pub use ferofs_format::{

@@ -91,7 +91,7 @@ impl Image {
     ) -> Result<()> {
         self.content.volume.budget.charge_bytes(to_u64(buf.len()))?;
         let (source, pos) = self.content.volume.source_of(device, pos, structure, buf.len())?;
-        source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
+        source.read_exact_at(pos.get(), buf).map_err(Error::unreadable)
     }
 
     /// Calls `each` with each entry, and with its place if it is shared; returns the name filter.

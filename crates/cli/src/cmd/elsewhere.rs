@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use clap::Subcommand;
-use ferofs::Error;
 use ferofs::escape::Escaped;
 use ferofs::extract::{Options, Summary, extract_portable, write_tar};
 use ferofs::read::FileSource;
 use ferofs::read::names::{bytes_of, path_of};
 use ferofs::verity::{Seal, appended_position, check_end, verify_all};
+use ferofs::{Error, IoError};
 use indicatif::HumanBytes;
 
 use super::{cat, check, inspect, ls};
@@ -147,7 +147,9 @@ fn extract(args: &ExtractArgs) -> Outcome {
         bar.set_message(format!("{names} of about {total} files, {}", HumanBytes(bytes)));
     });
     let print_error = |path: &Path, error: &Error| match error {
-        Error::Io { path: Some(_), .. } | Error::XattrLost { .. } | Error::SocketInTar(_) => {
+        Error::Io(IoError { path: Some(_), .. })
+        | Error::XattrLost { .. }
+        | Error::SocketInTar(_) => {
             message!("{error}")
         }
         _ => message!("{}: {}: {error}", Escaped::path(&args.image.path), Escaped::path(path)),
@@ -180,7 +182,7 @@ fn to_archive(
 ) -> Result<Summary, Failure> {
     let to_stdout = archive == Path::new("-");
     let failed = |error: Error| {
-        if matches!(error, Error::Io { path: Some(_), .. }) {
+        if matches!(error, Error::Io(IoError { path: Some(_), .. })) {
             // The path is that of a file in the image.
             return Failure::about(image, error);
         }

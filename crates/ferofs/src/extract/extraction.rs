@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::options::{OnError, Options};
 use super::target::{FileId, Target};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoError, Result};
 
 /// The state that all threads of an extraction share.
 pub(super) struct Extraction<'a> {
@@ -113,7 +113,7 @@ impl Extraction<'_> {
 /// files are open.
 fn is_lasting(error: &Error) -> bool {
     // The image is only read.
-    let Error::Io { action, source, .. } = error else { return false };
+    let Error::Io(IoError { action, source, .. }) = error else { return false };
     let errno = source.raw_os_error().map(Errno::from_raw_os_error);
     match errno {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::MFILE | Errno::NFILE) => true,

@@ -23,7 +23,7 @@ use ferofs_format::units::{to_u64, to_usize};
 
 use super::options::{OnError, Options, Summary};
 use super::walk::{Name, Step, Walk};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoError, Result};
 use crate::inspect::type_name;
 use ferofs_read::escape::Escaped;
 use ferofs_read::{ExtentData, FileType, Image, Inode};
@@ -254,7 +254,7 @@ impl Extraction<'_> {
 /// Whether all other files would also fail: the image cannot be read, or the target is full or
 /// read-only.
 fn is_lasting(error: &Error) -> bool {
-    let Error::Io { path, source, .. } = error else { return false };
+    let Error::Io(IoError { path, source, .. }) = error else { return false };
     let kinds = [
         io::ErrorKind::StorageFull,
         io::ErrorKind::QuotaExceeded,

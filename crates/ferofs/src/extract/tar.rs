@@ -26,7 +26,7 @@ use super::boundary::boundary;
 use super::options::{OnError, Options, Summary};
 use super::walk::{File, Step, Walk};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoError, Result};
 use ferofs_format::units::to_u64;
 use ferofs_format::xattr::acl;
 use ferofs_read::names::bytes_of;
@@ -66,7 +66,7 @@ pub fn write_tar(
     let (used, spare) = unbounded::<Vec<u8>>();
     let image = &image.cancelled_by(&options.cancel);
     let mut archive = Archive { image, options, on_error, stopped: OnceLock::new() };
-    let failed = |e| Error::io_unnamed("write archive", e);
+    let failed = |e| IoError::unnamed("write archive", e);
     let mut written = 0u64;
     std::thread::scope(|scope| {
         start(scope, workers, || {
@@ -182,7 +182,7 @@ impl Archive<'_> {
     fn report(&self, path: &Path, error: Error) {
         // An I/O error without a path is one of the image; those of single files have a path.
         let (error, is_image) = match error {
-            Error::Io { action, path: None, source } => (Error::io(action, path, source), true),
+            Error::Io(error) if error.path.is_none() => (error.about(path).into(), true),
             error => (error, false),
         };
         if is_image || error.ends_all() {

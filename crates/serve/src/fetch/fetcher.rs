@@ -36,7 +36,7 @@ impl Fetcher {
     /// in `known` are copied instead of fetched.
     ///
     /// # Errors
-    /// [`Error::Cache`] if a thread cannot be started.
+    /// [`Error::Io`] if a thread cannot be started.
     pub(crate) fn start(
         object: Arc<dyn RemoteObject>,
         cache: Cache,
@@ -49,7 +49,7 @@ impl Fetcher {
         let state =
             State { queue: Queue::new(border), waiters: Vec::new(), last_error: None, stop: false };
         let claims =
-            Claims::open(entry.path()).map_err(Error::cache(entry.path(), "claim parts of"))?;
+            Claims::open(entry.path()).map_err(Error::io("claim parts of", entry.path()))?;
         let shared = Arc::new(Shared {
             object,
             cache,
@@ -75,14 +75,13 @@ impl Fetcher {
             let shared = Arc::clone(&fetcher.shared);
             let started = Builder::new().name("fetch".into()).spawn(move || shared.work(worker));
             started.map_err(|error| {
-                Error::cache(fetcher.shared.entry.path(), "start thread for")(error)
+                Error::io("start thread for", fetcher.shared.entry.path())(error)
             })?;
         }
         let shared = Arc::clone(&fetcher.shared);
         let started = Builder::new().name("keep".into()).spawn(move || shared.keep());
-        started.map_err(|error| {
-            Error::cache(fetcher.shared.entry.path(), "start thread for")(error)
-        })?;
+        started
+            .map_err(|error| Error::io("start thread for", fetcher.shared.entry.path())(error))?;
         Ok(fetcher)
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn add_digests(
 /// The system's error number for `error`, or `EIO` if there is none.
 fn errno(error: &Error) -> Errno {
     let number = match error {
-        Error::Io { source, .. } => source.raw_os_error(),
+        Error::Io(error) => error.source.raw_os_error(),
         _ => None,
     };
     number.map_or(Errno::IO, Errno::from_raw_os_error)
