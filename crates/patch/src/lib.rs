@@ -16,13 +16,13 @@
 //!
 //! ```no_run
 //! use std::path::Path;
-//! use std::sync::atomic::AtomicBool;
 //!
 //! use ferofs_patch::{FileMedium, Patch, TrailingData, apply};
+//! use ferofs_read::Cancel;
 //!
 //! let patch = Patch::open(Path::new("update.patch"))?;
 //! let medium = FileMedium::open(Path::new("system.erofs"))?;
-//! apply(&medium, &patch, TrailingData::Keep, &AtomicBool::new(false))?;
+//! apply(&medium, &patch, TrailingData::Keep, &Cancel::default())?;
 //! # Ok::<(), ferofs_patch::Error>(())
 //! ```
 

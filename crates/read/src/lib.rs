@@ -182,6 +182,7 @@ mod tests;
 
 pub use accounting::budget::Budget;
 pub use accounting::pressure::{LowMemory, PressureFile};
+pub use accounting::progress::{Cancel, Count};
 pub use accounting::stats::{Io, Stats};
 pub use content::{BOOKKEEPING, InodeReader};
 #[cfg(feature = "comparison")]

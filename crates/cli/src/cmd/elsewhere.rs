@@ -6,7 +6,6 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use clap::Subcommand;
 use ferofs::escape::Escaped;
@@ -142,8 +141,7 @@ fn extract(args: &ExtractArgs) -> Outcome {
         path.file_name().map(|name| path_of(bytes_of(name).into_owned())).unwrap_or_default();
     let (progress, total) = (options.progress.clone(), image.superblock().inodes);
     let display = Display::on_terminal(move |bar| {
-        let (names, bytes) =
-            (progress.names.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
+        let (names, bytes) = (progress.names.get(), progress.bytes.get());
         bar.set_message(format!("{names} of about {total} files, {}", HumanBytes(bytes)));
     });
     let print_error = |path: &Path, error: &Error| match error {

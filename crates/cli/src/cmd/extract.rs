@@ -316,9 +316,8 @@ fn is_full(error: &std::io::Error) -> bool {
 fn display(image: &Image, options: &Options) -> Option<Display> {
     let (progress, total) = (options.progress.clone(), image.superblock().inodes);
     Display::on_terminal(move |bar| {
-        let names =
-            progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
-        let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
+        let names = progress.names.get() + progress.skipped.get();
+        let bytes = HumanBytes(progress.bytes.get());
         bar.set_message(format!("{names} of about {total} names, {bytes}"));
     })
 }

@@ -17,7 +17,6 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
 use ferofs_format::FileOffset;
@@ -101,9 +100,7 @@ pub fn write_tar(
         }
         Ok::<_, Error>(())
     })?;
-    if options.cancel.load(Ordering::Relaxed) {
-        return Err(Error::Interrupted);
-    }
+    options.cancel.check()?;
     if let Some(error) = archive.stopped.take() {
         return Err(error);
     }
@@ -165,7 +162,7 @@ impl Archive<'_> {
                             content.fill(0);
                             self.report(&path, error.into());
                         }
-                        self.options.progress.bytes.fetch_add(len, Ordering::Relaxed);
+                        self.options.progress.bytes.add(len);
                     }
                 }
             }
@@ -175,7 +172,7 @@ impl Archive<'_> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
+        self.options.cancel.is_cancelled() || self.stopped.get().is_some()
     }
 
     /// Reports the failure of a file. A limit, or an image that cannot be read, ends the archive.
@@ -190,7 +187,7 @@ impl Archive<'_> {
             let _ = self.stopped.set(error);
             return;
         }
-        self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
+        self.options.progress.failures.add(1);
         (self.on_error)(path, &error);
     }
 }
@@ -363,7 +360,7 @@ impl Feeder<'_, '_> {
     }
 
     fn put_header(&mut self, header: &Header) -> Result<(), WriterEnded> {
-        self.archive.options.progress.names.fetch_add(1, Ordering::Relaxed);
+        self.archive.options.progress.names.add(1);
         let bytes = header.to_bytes();
         let weight = to_u64(bytes.len());
         self.put(Part::Bytes(bytes), weight)

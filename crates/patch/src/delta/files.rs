@@ -6,12 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ferofs_host::{
     KnownFormat, follow_links, hidden_beside, is_descriptor, keep_access, open_in_place, sync_name,
 };
-use ferofs_read::{FileSource, Source};
+use ferofs_read::{Cancel, FileSource, Source};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -76,7 +75,7 @@ impl DeltaFile {
         resume: bool,
         force: bool,
         written: impl FnMut(u64),
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Result<Applied> {
         let Self { delta, name } = self;
         let is_stdout = new.as_os_str() == "-";
@@ -235,7 +234,7 @@ fn make(
     path: &Path,
     resume: bool,
     written: impl FnMut(u64),
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Tagged<Applied> {
     let new = |action| move |e: io::Error| of(Role::New)(Error::io(action, path, e));
     // What cannot be looked at may be a device.

@@ -15,7 +15,7 @@ use super::queue::{Queue, Urgency};
 use super::reuse::{GapBudget, KnownBlocks};
 use super::shared::{NO_ANSWER, Shared, State, Waiter};
 use super::speed::Speed;
-use super::stats::{Counters, FetchStats, add};
+use super::stats::{Counters, FetchStats};
 use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
 use crate::error::{Error, Failure, Result};
 use crate::object::RemoteObject;
@@ -96,7 +96,7 @@ impl Fetcher {
     pub fn want(&self, range: Range<u64>, deadline: Instant, done: Done) {
         let shared = &self.shared;
         let range = range.start..range.end.min(shared.entry.size());
-        add(&shared.stats.demanded, len_of(&range));
+        shared.stats.demanded.add(len_of(&range));
         let units = units_in(&range);
         match shared.entry.missing(units.clone()) {
             Ok(missing) if missing.is_empty() => return done(Ok(())),
@@ -143,7 +143,7 @@ impl Fetcher {
         let range = widened(&range, check.align().max(UNIT));
         check_stored(entry, &**check, &range, &mut checked)
             .map_err(|error| self.shared.failure(&error.to_string(), false))?;
-        add(&self.shared.stats.removed, checked.wrong);
+        self.shared.stats.removed.add(checked.wrong);
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl Fetcher {
         if range.is_empty() {
             return;
         }
-        add(&shared.stats.announced, len_of(&range));
+        shared.stats.announced.add(len_of(&range));
         let step = shared.speed.request().div_ceil(UNIT).max(1);
         shared.announce(&range, step, Urgency::Prefetch);
     }

@@ -77,7 +77,7 @@ pub(super) fn write(
             Escaped::path(file)
         );
     }
-    let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
+    let failures = options.progress.failures.get();
     Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
 }
 

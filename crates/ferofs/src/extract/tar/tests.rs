@@ -75,7 +75,7 @@ impl Write for BesideCancelled<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.1.is_empty() {
             let options = Options::default();
-            options.cancel.store(true, Ordering::Relaxed);
+            options.cancel.cancel();
             let root = self.0.root().unwrap();
             let result =
                 write_tar(self.0, &root, Path::new(""), std::io::sink(), &options, &|_, _| {});
