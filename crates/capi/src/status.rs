@@ -1,6 +1,7 @@
 //! Errors for C: a negative errno as the result, and a message for each thread.
 
 use std::cell::RefCell;
+use std::error::Error as _;
 use std::ffi::{CString, c_char};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,6 +44,9 @@ impl From<PatchError> for Failure {
             }
             PatchError::Patch(_) => libc::EUCLEAN,
             PatchError::Interrupted => libc::EINTR,
+            PatchError::Threads(error) => {
+                error.source().and_then(|e| e.downcast_ref()).map_or(libc::EIO, errno_of_io)
+            }
             _ => libc::EIO,
         };
         Self { errno, message: error.to_string() }

@@ -18,6 +18,9 @@ pub enum Error {
     /// The operating system refused something.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// The threads did not do their work.
+    #[error(transparent)]
+    Threads(#[from] ferofs_threads::Error),
     /// An image could not be read.
     #[error(transparent)]
     Read(ferofs_read::Error),
@@ -171,15 +174,6 @@ impl From<ferofs_codec::EncodeError> for Error {
         match error {
             ferofs_codec::EncodeError::Memory => Self::no_memory("compress"),
             error => Self::Encode(error),
-        }
-    }
-}
-
-impl From<ferofs_threads::Error> for Error {
-    fn from(error: ferofs_threads::Error) -> Self {
-        match error {
-            ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
-            ferofs_threads::Error::Ended => Self::Interrupted,
         }
     }
 }

@@ -49,7 +49,7 @@ pub enum Error {
     /// Bytes do not have the digest that the tree promises.
     #[error(transparent)]
     Integrity(#[from] IntegrityError),
-    /// A thread cannot be started.
+    /// The threads did not do their work.
     #[error(transparent)]
     Threads(#[from] ferofs_threads::Error),
 }

@@ -21,6 +21,9 @@ pub enum Error {
     /// The operating system refused something.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// The threads did not do their work.
+    #[error(transparent)]
+    Threads(#[from] ferofs_threads::Error),
     /// An image that is a source, or the image that was just built, could not be read.
     #[error(transparent)]
     Read(ferofs_read::Error),
@@ -355,15 +358,6 @@ impl From<ferofs_patch::Error> for Error {
             ferofs_patch::Error::Read(error) => Self::Read(error),
             ferofs_patch::Error::Patch(fault) => Self::Patch(fault),
             error => Self::Apply(error),
-        }
-    }
-}
-
-impl From<ferofs_threads::Error> for Error {
-    fn from(error: ferofs_threads::Error) -> Self {
-        match error {
-            ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
-            ferofs_threads::Error::Ended => Self::Interrupted,
         }
     }
 }

@@ -154,7 +154,7 @@ impl RunOptions {
     /// order.
     ///
     /// # Errors
-    /// The error of the first task that fails; [`Error::Interrupted`]; [`Error::Io`] when the
+    /// The error of the first task that fails; [`Error::Interrupted`]; [`Error::Threads`] when the
     /// system starts no thread.
     pub fn parallel<
         C,
