@@ -178,7 +178,7 @@ fn rules(image: &Image, content: bool) -> Vec<String> {
             report.findings.iter().map(name).collect()
         }
         Err(Error::Interrupted) => Vec::new(),
-        Err(Error::Read(ferofs::read::Error::Limit { what, .. })) => vec![format!("check: {what}")],
+        Err(Error::Limit { what, .. }) => vec![format!("check: {what}")],
         Err(error) => vec![format!("check: {error}")],
     };
     rules.sort_unstable();

@@ -62,7 +62,7 @@ impl BuildSeal {
     /// threads hash. Without `uuid`, the seal gets one that follows from its root.
     ///
     /// # Errors
-    /// [`ferofs_verity::Error::Parameter`] in [`crate::Error::Verity`].
+    /// [`crate::Error::Other`] of the kind [`Seal`](crate::OtherKind::Seal).
     pub fn appended(params: Params, uuid: Option<Uuid>, threads: usize) -> Result<Self> {
         if params.data_block_size.max(params.hash_block_size) > 4096 {
             let problem = "above 4096 bytes needs a file of its own for the hash tree";
@@ -76,7 +76,7 @@ impl BuildSeal {
     /// A seal in a file of its own, which gets the name `path` with [`Self::finish`].
     ///
     /// # Errors
-    /// As [`Self::appended`]; [`crate::Error::Build`] when the file cannot be created.
+    /// As [`Self::appended`]; [`crate::Error::Io`] when the file cannot be created.
     pub fn in_file(
         params: Params,
         uuid: Option<Uuid>,

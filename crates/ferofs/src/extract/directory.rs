@@ -39,7 +39,7 @@ const QUEUE: usize = 64;
 ///
 /// # Errors
 /// [`Error::Io`] for the target itself or when no thread can be started, [`Error::Interrupted`],
-/// and [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// and [`Error::Limit`].
 pub fn extract(
     image: &Image,
     from: &Inode,
@@ -125,7 +125,8 @@ impl Extraction<'_> {
             let threads = start(scope, workers, || {
                 let (serve, receiver) = (&serve, receiver.clone());
                 move || serve(receiver)
-            })?;
+            })
+            .map_err(Error::of_threads)?;
             drop(receiver);
             let mut schedule = Schedule::new(self.image, sender);
             feed(&mut schedule);

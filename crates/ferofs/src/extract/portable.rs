@@ -38,7 +38,7 @@ const PIECE: u64 = 1 << 20;
 ///
 /// # Errors
 /// [`Error::Io`] for the target itself, or when the image cannot be read or the target is full;
-/// [`Error::Interrupted`], and [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// [`Error::Interrupted`], and [`Error::Limit`].
 pub fn extract_portable(
     image: &Image,
     from: &Inode,

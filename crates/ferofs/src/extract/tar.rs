@@ -49,7 +49,7 @@ const RECORD: usize = 20 * BLOCK;
 ///
 /// # Errors
 /// [`Error::Io`] when `out` fails, the image cannot be read, or no thread can be started;
-/// [`Error::Interrupted`]; [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// [`Error::Interrupted`]; [`Error::Limit`].
 pub fn write_tar(
     image: &Image,
     from: &Inode,
@@ -71,7 +71,8 @@ pub fn write_tar(
         start(scope, workers, || {
             let (archive, task, spare) = (&archive, task.clone(), spare.clone());
             move || archive.serve(task, spare)
-        })?;
+        })
+        .map_err(Error::of_threads)?;
         drop((task, spare));
         let mut feeder = Feeder {
             archive: &archive,
@@ -86,7 +87,8 @@ pub fn write_tar(
         start(scope, 1, || {
             let feed = feed.take();
             move || feed.map_or((), |mut feed| feed())
-        })?;
+        })
+        .map_err(Error::of_threads)?;
         for chunk in ordered {
             // The sender is gone only if the worker panicked: the scope continues the panic.
             let Ok(bytes) = chunk.recv() else { break };
