@@ -59,9 +59,9 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
             let mut buffer = vec![0; BUFFER_SIZE];
             tasks.serve(|task| checker.check_inode(task, &tasks, &mut buffer));
         };
-        start(scope, workers, || serve).map_err(crate::Error::of_threads)?;
+        start(scope, workers, || serve).map_err(crate::error::Error::of_threads)?;
         let closing = Closing(&tasks);
-        Ok::<_, crate::Error>(Walk::new(&checker, closing.0, &options.progress).run())
+        Ok::<_, crate::error::Error>(Walk::new(&checker, closing.0, &options.progress).run())
     });
     let (inodes, directories) = match walked {
         Ok(counts) => counts,

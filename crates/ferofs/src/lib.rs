@@ -122,6 +122,7 @@ pub use error::SignatureProblem;
 pub use error::{Corruption, Error, IoError, LimitKind, OtherKind, Result};
 pub use ferofs_format::byte_size;
 #[cfg(feature = "host")]
+#[doc(hidden)]
 pub use ferofs_host as host;
 #[cfg(feature = "host")]
 pub use ferofs_host::NewFile;

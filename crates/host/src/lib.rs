@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Files of this machine, for all that reads or writes trees and images: opened beneath a
 //! directory, replaced only when their successor is complete, and never a device or file that
 //! something else uses.

@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier
 //! states. docs/PATCH_FORMAT.md describes the format and the reasons.
 //!
@@ -36,12 +38,16 @@
 mod apply;
 mod delta;
 mod error;
+#[doc(hidden)]
 pub mod format;
+#[doc(hidden)]
 pub mod image;
 mod memory;
 mod sequence;
 
-pub use self::apply::commit::{TrailingData, check_trailing, recover};
+pub use self::apply::commit::TrailingData;
+#[doc(hidden)]
+pub use self::apply::commit::{check_trailing, recover};
 pub use self::apply::lazy_region::PieceCache;
 pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};

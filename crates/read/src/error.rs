@@ -208,6 +208,7 @@ impl From<FormatError> for Corruption {
 }
 
 /// Gives a format error its place in the image.
+#[doc(hidden)]
 pub trait Locate<T> {
     /// The structure starts at `base` in the image.
     fn located_at(self, base: BytePos) -> Result<T>;
@@ -231,7 +232,7 @@ impl<T> Locate<T> for Result<T, FormatError> {
 }
 
 /// Adds the inode to errors of deeper layers.
-pub trait OfInode<T> {
+pub(crate) trait OfInode<T> {
     /// The failure concerns `nid`.
     fn of_inode(self, nid: Nid) -> Result<T>;
 }

@@ -20,6 +20,7 @@ use crate::metadata::xattr;
 use crate::volume::MetadataPlace;
 
 /// For programs that look at the structures of an image, or limit the work that it causes.
+#[doc(hidden)]
 impl Image {
     /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the
     /// range starts in that pcluster. A caller that continues there decodes no pcluster twice.
