@@ -3,12 +3,11 @@
 #![no_main]
 
 use std::fs;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use ferofs::build::{Compression, Options, build};
 use ferofs::patch::{CreateOptions, Patch, create, overlay};
-use ferofs::read::{FileOffset, Image};
+use ferofs::read::{FileOffset, Image, Cancel};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes at a patch's end that tell whether it is whole.
@@ -115,7 +114,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let Ok(patch) = Patch::new(Box::new(patch.file())) else { return };
     let _ = (patch.changes(), patch.superblocks(), patch.new_parents());
-    let Ok(over) = overlay(Arc::new(image.clone()), &patch, &AtomicBool::new(false)) else { return };
+    let Ok(over) = overlay(Arc::new(image.clone()), &patch, &Cancel::default()) else { return };
     let Ok(image) = Image::open(over) else { return };
     let mut pending: Vec<_> = image.root().into_iter().collect();
     let mut buffer = vec![0; 64 << 10];

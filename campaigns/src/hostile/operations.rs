@@ -15,7 +15,7 @@ use ferofs::check;
 use ferofs::diff::{self, Side};
 use ferofs::extract;
 use ferofs::inspect;
-use ferofs::read::{FileOffset, Image, OpenOptions};
+use ferofs::read::{Cancel, FileOffset, Image, OpenOptions};
 use ferofs_tests::rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -66,11 +66,11 @@ pub(crate) fn cpu() -> u64 {
 /// Runs every operation of the library over `image`. `before` gets the name of each, for the
 /// watchdog.
 ///
-/// With `cancel`, another thread sets it when an operation has lasted for [`CANCEL_AFTER`].
+/// With `cancel`, another thread cancels an operation that has lasted for [`CANCEL_AFTER`].
 pub(crate) fn run_operations(
     image: &TestImage,
     rng: &mut Rng,
-    cancel: Option<&Arc<AtomicBool>>,
+    cancel: Option<&Cancel>,
     before: &dyn Fn(&'static str),
 ) -> Outcome {
     let mut test = ImageTest { image, cancel, before, outcome: Outcome::default() };
@@ -121,7 +121,7 @@ pub(crate) fn run_operations(
 
 struct ImageTest<'a> {
     image: &'a TestImage,
-    cancel: Option<&'a Arc<AtomicBool>>,
+    cancel: Option<&'a Cancel>,
     before: &'a dyn Fn(&'static str),
     outcome: Outcome,
 }
@@ -129,7 +129,7 @@ struct ImageTest<'a> {
 impl ImageTest<'_> {
     fn run<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> Option<T> {
         if let Some(cancel) = self.cancel {
-            cancel.store(false, Relaxed);
+            Arc::<AtomicBool>::from(cancel.clone()).store(false, Relaxed);
         }
         (self.before)(name);
         let live = memory::reset();
@@ -139,7 +139,7 @@ impl ImageTest<'_> {
         self.outcome.slowest = self.outcome.slowest.max(spent);
         self.outcome.largest = self.outcome.largest.max(taken);
         let stored = self.image.len();
-        let cancelled = self.cancel.is_some_and(|cancel| cancel.load(Relaxed));
+        let cancelled = self.cancel.is_some_and(Cancel::is_cancelled);
         self.outcome.cancelled |= cancelled;
         if cancelled && spent > CANCEL_AFTER + CANCEL_TIME {
             self.outcome.failures.push(format!("cancelled {name} takes {spent} us of CPU"));
@@ -158,9 +158,9 @@ impl ImageTest<'_> {
 }
 
 /// Opens the image as the commands do: with a limit on the work that it may cause.
-fn open(source: TestImage, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, String> {
+fn open(source: TestImage, cancel: Option<&Cancel>) -> Result<Image, String> {
     let mut options = OpenOptions::default();
-    (options.work_limit, options.cancel) = (Some(1), cancel.cloned());
+    (options.work_limit, options.cancel) = (Some(1), cancel.cloned().unwrap_or_default());
     source.open(&options).map_err(|error| match error.corruption() {
         Some(found) => format!("{} / {}", found.structure, found.fault.rule()),
         None => error.to_string(),
@@ -178,7 +178,7 @@ fn rules(image: &Image, content: bool) -> Vec<String> {
             report.findings.iter().map(name).collect()
         }
         Err(Error::Interrupted) => Vec::new(),
-        Err(Error::Read(ferofs::read::Error::Limit { what, .. })) => vec![format!("check: {what}")],
+        Err(Error::Limit { what, .. }) => vec![format!("check: {what}")],
         Err(error) => vec![format!("check: {error}")],
     };
     rules.sort_unstable();

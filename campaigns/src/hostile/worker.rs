@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ferofs::read::Cancel;
 use ferofs_tests::rng::Rng;
 use parking_lot::Mutex;
 
@@ -40,7 +40,7 @@ struct Running {
     case: u64,
     operation: &'static str,
     image: TestImage,
-    cancel: Option<Arc<AtomicBool>>,
+    cancel: Option<Cancel>,
 }
 
 /// The image number `case` of `seed`: a description of it, the image, and the number of its base
@@ -76,7 +76,7 @@ pub(crate) fn work(base_images: &[BaseImage], range: &Range, keep: &Path) -> Res
     while case < range.end {
         let (what, image, single, mut rng) = make(base_images, range.seed, case);
         // One image of eight has no limit but its budget.
-        let cancel = (!case.is_multiple_of(8)).then(Arc::<AtomicBool>::default);
+        let cancel = (!case.is_multiple_of(8)).then(Cancel::default);
         let before = |operation| {
             *RUNNING.lock() =
                 Some(Running { case, operation, image: image.clone(), cancel: cancel.clone() });
@@ -120,7 +120,7 @@ fn watch(keep: PathBuf) {
             if let Some(cancel) = cancel
                 && spent > operations::CANCEL_AFTER
             {
-                cancel.store(true, Relaxed);
+                cancel.cancel();
             }
             let limit = operations::TIME + operations::TIME_PER_MB * (image.len() >> 20) as u64;
             if spent > 2 * limit {

@@ -3,10 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ferofs_patch::{Delta, DeltaHeader, DeltaOutput};
-use ferofs_read::{Hex, Source};
+use ferofs_read::{Cancel, Hex, Source};
 use libc::ssize_t;
 
 use crate::image::{Callbacks, errno_of, ferofs_source, null};
@@ -147,7 +146,7 @@ pub unsafe extern "C" fn ferofs_delta_apply(
             }
         }
         let mut output = functions;
-        opened.apply(&old, DeltaOutput::Stream(&mut output), |_| {}, &AtomicBool::new(false))?;
+        opened.apply(&old, DeltaOutput::Stream(&mut output), |_| {}, &Cancel::default())?;
         Ok(0)
     })
 }

@@ -1,6 +1,7 @@
 //! Errors for C: a negative errno as the result, and a message for each thread.
 
 use std::cell::RefCell;
+use std::error::Error as _;
 use std::ffi::{CString, c_char};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +35,7 @@ impl From<PatchError> for Failure {
     fn from(error: PatchError) -> Self {
         let errno = match &error {
             PatchError::Read(_) => libc::EUCLEAN,
-            PatchError::Io { source, .. } => errno_of_io(source),
+            PatchError::Io(error) => errno_of_io(&error.source),
             PatchError::Patch(PatchFault::OtherOld { .. } | PatchFault::Truncated { .. }) => {
                 libc::ESTALE
             }
@@ -43,6 +44,9 @@ impl From<PatchError> for Failure {
             }
             PatchError::Patch(_) => libc::EUCLEAN,
             PatchError::Interrupted => libc::EINTR,
+            PatchError::Threads(error) => {
+                error.source().and_then(|e| e.downcast_ref()).map_or(libc::EIO, errno_of_io)
+            }
             _ => libc::EIO,
         };
         Self { errno, message: error.to_string() }
@@ -52,7 +56,7 @@ impl From<PatchError> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let errno = match &error {
-            Error::Io { source, .. } => errno_of_io(source),
+            Error::Io(error) => errno_of_io(&error.source),
             // Linux's number for a damaged file system.
             Error::Corrupt(_) => libc::EUCLEAN,
             Error::Unsupported(_) => libc::EOPNOTSUPP,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::escape::Escaped;
 use ferofs::read::error::Corruption;
+use ferofs::{Error, OtherKind};
 
 use crate::print::output::{is_strict, message};
 
@@ -107,7 +108,7 @@ impl Failure {
     }
 
     /// A failure whose reason already names the file.
-    pub(crate) fn without_subject(reason: impl Into<ferofs::Error>) -> Self {
+    pub(crate) fn without_subject(reason: impl Into<Error>) -> Self {
         Self {
             subject: None,
             reason: reason.into().into(),
@@ -138,11 +139,16 @@ impl Failure {
         self.corruption().is_some() || self.is_unverified()
     }
 
+    /// Whether the reason is an error of the library of this kind.
+    fn is_other(&self, wanted: OtherKind) -> bool {
+        let cause = self.reason.downcast_ref();
+        matches!(cause, Some(Error::Other { kind, .. }) if *kind == wanted)
+    }
+
     /// Whether the image does not agree with its root hash.
     fn is_unverified(&self) -> bool {
-        use ferofs::verity::{Error, IntegrityError};
-        let cause = self.reason.downcast_ref::<ferofs::Error>();
-        matches!(cause, Some(ferofs::Error::Verity(Error::Integrity(_) | Error::Short { .. })))
+        use ferofs::verity::IntegrityError;
+        self.is_other(OtherKind::Unverified)
             || self
                 .system_errors()
                 .any(|error| error.get_ref().is_some_and(|e| e.is::<IntegrityError>()))
@@ -155,7 +161,7 @@ impl Failure {
 
     fn corruption(&self) -> Option<&Corruption> {
         let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();
-        self.reason.downcast_ref::<ferofs::Error>().map_or_else(read, ferofs::Error::corruption)
+        self.reason.downcast_ref::<Error>().map_or_else(read, Error::corruption)
     }
 
     /// A failure because of an option's value, or of options that exclude each other.
@@ -170,15 +176,7 @@ impl Failure {
 
     /// Whether the library refused an option, or this program did.
     pub(crate) fn is_usage(&self) -> bool {
-        use ferofs::{Error, build, read};
-        self.is_usage
-            || matches!(
-                self.reason.downcast_ref(),
-                Some(
-                    Error::Build(build::Error::Option { .. })
-                        | Error::Read(read::Error::Option { .. })
-                )
-            )
+        self.is_usage || matches!(self.reason.downcast_ref(), Some(Error::Option { .. }))
     }
 
     /// The same failure with the exit code for wrong usage if it is one. The other names of the
@@ -195,8 +193,7 @@ impl Failure {
     /// Whether the program is the wrong one for fakeroot, fakechroot or pseudo.
     #[cfg(target_os = "linux")]
     fn is_static_program(&self) -> bool {
-        let cause = self.reason.downcast_ref::<ferofs::Error>();
-        matches!(cause, Some(ferofs::Error::Preload(_)))
+        self.is_other(OtherKind::Preload)
     }
 
     /// Whether the reader of the output closed the pipe.
@@ -280,7 +277,7 @@ pub(crate) trait About<T> {
     fn without_subject(self) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<ferofs::Error>> About<T> for Result<T, E> {
+impl<T, E: Into<Error>> About<T> for Result<T, E> {
     fn about(self, subject: &Path) -> Result<T, Failure> {
         self.map_err(|error| Failure::about(subject, error.into()))
     }
@@ -404,13 +401,8 @@ mod tests {
     fn a_path_is_printed_once() {
         let image = Path::new("a.img");
         let system = || io::Error::from_raw_os_error(28);
-        let action = "write";
-        let named = |path: &Path| ferofs::Error::Io {
-            action,
-            path: Some(path.to_owned()),
-            source: system(),
-        };
-        let line = |error: ferofs::Error| Failure::about(image, error).to_string();
+        let named = |path: &Path| Error::io("write", path, system());
+        let line = |error: Error| Failure::about(image, error).to_string();
         let system = system().to_string();
         assert_eq!(line(named(image)), format!("a.img: write: {system}"));
         assert_eq!(line(named(Path::new("b"))), format!("a.img: b: write: {system}"));

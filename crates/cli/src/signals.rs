@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
+use ferofs::read::Cancel;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -27,28 +28,28 @@ pub(crate) fn report_file_size_limit() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Makes SIGINT and SIGTERM set `cancel`. The process ends `grace` after the first signal, or at a
-/// second signal, even if the work did not stop.
-pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Result<(), Failure> {
+/// Makes SIGINT and SIGTERM cancel the work of `cancel`. The process ends `grace` after the first
+/// signal, or at a second signal, even if the work did not stop.
+pub(crate) fn cancel_on_signals(cancel: &Cancel, grace: Duration) -> Result<(), Failure> {
     cancel_and_clean_up(cancel, grace, || ())
 }
 
 /// As [`cancel_on_signals`]. Calls `clean_up` before it ends the process.
 pub(crate) fn cancel_and_clean_up(
-    cancel: &Arc<AtomicBool>,
+    cancel: &Cancel,
     grace: Duration,
     clean_up: fn(),
 ) -> Result<(), Failure> {
     const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+    let flag = Arc::<AtomicBool>::from(cancel.clone());
     let registered = || -> io::Result<Signals> {
         for signal in SIGNALS {
-            let cancel = || Arc::clone(cancel);
-            signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, cancel())?;
-            signal_hook::flag::register(signal, cancel())?;
+            signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())?;
+            signal_hook::flag::register(signal, flag.clone())?;
         }
         Signals::new(SIGNALS)
     };
-    let failed = |error| Failure::complete(ferofs::Error::io_unnamed("handle signals", error));
+    let failed = |error| Failure::complete(ferofs::IoError::unnamed("handle signals", error));
     let mut signals = registered().map_err(failed)?;
     // If the thread cannot be started, only a second signal ends the process.
     let _ = thread::Builder::new().name("signals".into()).spawn(move || {

@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Compressors with fixed-size output, and their decompressors: bytes in, bytes out.
 //!
 //! A builder makes one `compressor` per worker from [`Params`], calls [`Compressor::begin`] for

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ferofs::patch::{
     self, ApplyProgress, FileMedium, PatchReader, Repaired, TrailingData, apply_with,
 };
-use ferofs::read::Hex;
+use ferofs::read::{Cancel, Hex};
 use ferofs::signature;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -86,12 +86,13 @@ const fn trailing(grow_over: bool) -> TrailingData {
     if grow_over { TrailingData::Overwrite } else { TrailingData::Keep }
 }
 
-/// A flag that SIGINT and SIGTERM set. The second signal ends the process at once.
-pub(crate) fn cancel_on_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let cancel = Arc::new(AtomicBool::new(false));
+/// Work that SIGINT and SIGTERM cancel. The second signal ends the process at once.
+pub(crate) fn cancel_on_signals() -> Result<Cancel, Failure> {
+    let cancel = Cancel::default();
+    let flag = Arc::<AtomicBool>::from(cancel.clone());
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&cancel))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&cancel)))
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
+            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
             .map_err(Failure::without_subject)?;
     }
     Ok(cancel)

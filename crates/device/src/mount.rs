@@ -10,10 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ferofs::patch::{PatchReader, PieceCache};
-use ferofs::read::{FileSource, Image, OpenOptions, PressureFile, Source};
+use ferofs::read::{Cancel, FileSource, Image, OpenOptions, PressureFile, Source};
 use ferofs_fuse::{Access, MountOptions};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -140,7 +139,7 @@ impl Files {
         let cache = PieceCache::default();
         for (path, file) in args.patches.iter().zip(self.patches) {
             let mut patches = PatchReader::new(Arc::new(file)).about(path)?;
-            (image, _) = patches.overlay(image, &cache, &AtomicBool::new(false)).about(path)?;
+            (image, _) = patches.overlay(image, &cache, &Cancel::default()).about(path)?;
         }
         Image::open_with(Box::new(image), Vec::new(), options).about(&args.image)
     }

@@ -39,7 +39,7 @@ const QUEUE: usize = 1024;
 ///
 /// # Errors
 /// [`crate::Error::Io`] when the image cannot be read; [`crate::Error::Interrupted`], and
-/// [`Limit`](ferofs_read::Error::Limit) in [`crate::Error::Read`], when the check was stopped.
+/// [`crate::Error::Limit`], when the check was stopped.
 /// Broken rules are in the report.
 pub fn check(image: &Image, options: &Options) -> crate::error::Result<Report> {
     let (report, result) = check_until_stopped(image, options);
@@ -59,7 +59,7 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
             let mut buffer = vec![0; BUFFER_SIZE];
             tasks.serve(|task| checker.check_inode(task, &tasks, &mut buffer));
         };
-        start(scope, workers, || serve)?;
+        start(scope, workers, || serve).map_err(crate::error::Error::of_threads)?;
         let closing = Closing(&tasks);
         Ok::<_, crate::error::Error>(Walk::new(&checker, closing.0, &options.progress).run())
     });

@@ -16,7 +16,6 @@ use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
 
 use crate::error::Result;
 use ferofs_read::FileType;
@@ -61,7 +60,7 @@ pub fn diff(
             continue;
         }
         let here = Path::new(OsStr::from_bytes(&path));
-        options.compared.fetch_add(1, Relaxed);
+        options.compared.add(1);
         let ended = match walk.compare(here, first.as_ref(), second.as_ref()) {
             Some(Event::Failed { error, .. }) if error.ends_all() => return Err(error),
             Some(event) => each(event).is_break(),

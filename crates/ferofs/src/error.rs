@@ -1,4 +1,5 @@
-//! The error of this crate's operations. It wraps those of reading and building.
+//! The error of this crate's operations. Errors of its parts become variants that programs can
+//! match, or [`Error::Other`].
 
 use std::fmt;
 use std::io;
@@ -6,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "patch")]
 pub use ferofs_patch::{AfterFailure, PatchFault};
-pub use ferofs_read::Corruption;
-use ferofs_read::escape::{Escaped, PathPrefix};
+use ferofs_read::escape::Escaped;
+pub use ferofs_read::{Corruption, IoError, LimitKind};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -16,30 +17,32 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An operation of the operating system failed.
-    #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
-    Io {
-        /// The operation, as a verb: "open", "read".
-        action: &'static str,
-        /// The file concerned, if it has a name.
-        path: Option<PathBuf>,
-        /// The system's error.
-        source: io::Error,
+    /// The operating system refused something.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The image breaks a rule of the format.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// The image may be sound but needs what this version does not have.
+    #[error("unsupported: {0}")]
+    Unsupported(Corruption),
+    /// Reading the image takes more than an image of its size may need: it is damaged, or made to
+    /// exhaust its reader.
+    #[error("{what} (limit {limit}; --work-limit raises it)")]
+    Limit {
+        /// The quantity that exceeds its limit.
+        what: LimitKind,
+        /// The limit.
+        limit: u64,
     },
-    /// An image could not be read.
-    #[error(transparent)]
-    Read(ferofs_read::Error),
-    /// fakeroot or another library shows other owners, and this program cannot see them.
-    #[cfg(feature = "host")]
-    #[error(transparent)]
-    Preload(#[from] ferofs_host::PreloadError),
-    /// An image could not be built.
-    #[cfg(feature = "build")]
-    #[error(transparent)]
-    Build(ferofs_write::Error),
-    /// A seal cannot be made or used, or a block does not have the digest that it promises.
-    #[error(transparent)]
-    Verity(#[from] ferofs_verity::Error),
+    /// An option's value is out of its range, or options exclude each other.
+    #[error("{option}: {problem}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// The reason.
+        problem: &'static str,
+    },
     /// An extended attribute could not be set.
     #[error("{}: set attribute {name}: {source}", Escaped::path(path))]
     Xattr {
@@ -90,10 +93,6 @@ pub enum Error {
     #[cfg(feature = "patch")]
     #[error(transparent)]
     Patch(#[from] PatchFault),
-    /// A patch could not be applied, or another change of an image failed.
-    #[cfg(feature = "patch")]
-    #[error(transparent)]
-    Apply(ferofs_patch::Error),
     /// A signature cannot be made, or is refused.
     #[cfg(feature = "signature")]
     #[error("{}: {problem}", Escaped::path(path))]
@@ -106,6 +105,39 @@ pub enum Error {
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
+    /// Another failure.
+    #[error("{source}")]
+    #[non_exhaustive]
+    Other {
+        /// What failed.
+        kind: OtherKind,
+        /// The failure.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// What failed in an [`Error::Other`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OtherKind {
+    /// The image has no file of this name.
+    NotFound,
+    /// A file of the image has another type than the operation needs, or too many symbolic links
+    /// lead to it.
+    Path,
+    /// An image cannot be built from its source.
+    Build,
+    /// A change of an image, such as a patch.
+    Change,
+    /// A setting is unknown or invalid.
+    Setting,
+    /// A seal cannot be made or used.
+    Seal,
+    /// The image does not agree with its hash tree: a block has another digest, or bytes are
+    /// missing.
+    Unverified,
+    /// fakeroot or another library shows other owners, and this program cannot see them.
+    Preload,
 }
 
 /// Why a signature cannot be made, or is refused.
@@ -146,12 +178,7 @@ pub enum SignatureProblem {
 impl Error {
     /// An I/O failure of `action` on `path`.
     pub fn io(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: Some(path.as_ref().to_owned()), source: source.into() }
-    }
-
-    /// An I/O failure of `action` on something without a name.
-    pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: None, source: source.into() }
+        Self::Io(IoError::new(action, path, source))
     }
 
     /// A failure of a signature, a key or a certificate in the file `path`.
@@ -160,14 +187,28 @@ impl Error {
         Self::Signature { path: path.to_owned(), problem }
     }
 
+    /// A failure without a variant of its own.
+    fn other(kind: OtherKind, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Other { kind, source: Box::new(error) }
+    }
+
+    /// The failure of threads.
+    pub(crate) fn of_threads(error: ferofs_threads::Error) -> Self {
+        match error {
+            ferofs_threads::Error::NotStarted(source) => {
+                IoError::unnamed("start a thread", source).into()
+            }
+            ferofs_threads::Error::Ended => Self::Interrupted,
+        }
+    }
+
     /// Whether all further work on the image fails in the same way: it was cancelled, a limit was
     /// reached, or there is no memory.
     #[must_use]
     pub fn ends_all(&self) -> bool {
         match self {
-            Self::Interrupted => true,
-            Self::Io { source, .. } => source.kind() == io::ErrorKind::OutOfMemory,
-            Self::Read(error) => error.ends_all(),
+            Self::Interrupted | Self::Limit { .. } => true,
+            Self::Io(error) => error.source.kind() == io::ErrorKind::OutOfMemory,
             _ => false,
         }
     }
@@ -176,46 +217,67 @@ impl Error {
     #[must_use]
     pub const fn corruption(&self) -> Option<&Corruption> {
         match self {
-            Self::Read(error) => error.corruption(),
+            Self::Corrupt(corruption) | Self::Unsupported(corruption) => Some(corruption),
             _ => None,
         }
     }
 }
 
-/// I/O errors and interruptions of all crates become the same variants here, so that callers match
-/// one.
 impl From<ferofs_read::Error> for Error {
     fn from(error: ferofs_read::Error) -> Self {
+        use ferofs_read::Error as Read;
         match error {
-            ferofs_read::Error::Io { action, path, source } => Self::Io { action, path, source },
-            ferofs_read::Error::Interrupted => Self::Interrupted,
-            error => Self::Read(error),
+            Read::Io(error) => Self::Io(error),
+            Read::Corrupt(corruption) => Self::Corrupt(corruption),
+            Read::Unsupported(corruption) => Self::Unsupported(corruption),
+            Read::Limit { what, limit } => Self::Limit { what, limit },
+            Read::Option { option, problem } => Self::Option { option, problem },
+            Read::Interrupted => Self::Interrupted,
+            Read::NotFound(_) => Self::other(OtherKind::NotFound, error),
+            error => Self::other(OtherKind::Path, error),
+        }
+    }
+}
+
+impl From<ferofs_verity::Error> for Error {
+    fn from(error: ferofs_verity::Error) -> Self {
+        use ferofs_verity::Error as Verity;
+        match error {
+            Verity::Io(error) => Self::Io(error),
+            Verity::Threads(error) => Self::of_threads(error),
+            Verity::Integrity(_) | Verity::Short { .. } => {
+                Self::other(OtherKind::Unverified, error)
+            }
+            error => Self::other(OtherKind::Seal, error),
         }
     }
 }
 
 #[cfg(feature = "host")]
-impl From<ferofs_host::IoError> for Error {
-    fn from(error: ferofs_host::IoError) -> Self {
-        let ferofs_host::IoError { action, path, source, .. } = error;
-        Self::Io { action, path, source }
+impl From<ferofs_host::PreloadError> for Error {
+    fn from(error: ferofs_host::PreloadError) -> Self {
+        Self::other(OtherKind::Preload, error)
     }
 }
 
 #[cfg(feature = "build")]
 impl From<ferofs_write::Error> for Error {
     fn from(error: ferofs_write::Error) -> Self {
+        use ferofs_write::Error as Write;
         match error {
-            ferofs_write::Error::Io { action, path, source } => Self::Io { action, path, source },
-            ferofs_write::Error::Interrupted => Self::Interrupted,
-            ferofs_write::Error::SourceChanged(path) => Self::SourceChanged(path),
-            ferofs_write::Error::Read(error) => Self::Read(error),
-            ferofs_write::Error::Preload(error) => Self::Preload(error),
+            Write::Io(error) => Self::Io(error),
+            Write::Threads(error) => Self::of_threads(error),
+            Write::Read(error) => error.into(),
+            Write::Preload(error) => error.into(),
+            Write::Option { option, problem } => Self::Option { option, problem },
+            Write::SourceChanged(path) => Self::SourceChanged(path),
+            Write::Interrupted => Self::Interrupted,
             #[cfg(feature = "patch")]
-            ferofs_write::Error::Patch(fault) => Self::Patch(fault),
+            Write::Patch(fault) => Self::Patch(fault),
             #[cfg(feature = "patch")]
-            ferofs_write::Error::Apply(error) => Self::Apply(error),
-            error => Self::Build(error),
+            Write::Apply(error) => error.into(),
+            Write::Settings(_) | Write::Params(_) => Self::other(OtherKind::Setting, error),
+            error => Self::other(OtherKind::Build, error),
         }
     }
 }
@@ -223,27 +285,14 @@ impl From<ferofs_write::Error> for Error {
 #[cfg(feature = "patch")]
 impl From<ferofs_patch::Error> for Error {
     fn from(error: ferofs_patch::Error) -> Self {
+        use ferofs_patch::Error as Patch;
         match error {
-            ferofs_patch::Error::Io { action, path, source } => Self::Io { action, path, source },
-            ferofs_patch::Error::Interrupted => Self::Interrupted,
-            ferofs_patch::Error::Read(error) => Self::Read(error),
-            ferofs_patch::Error::Patch(fault) => Self::Patch(fault),
-            error => Self::Apply(error),
-        }
-    }
-}
-
-impl From<Corruption> for Error {
-    fn from(corruption: Corruption) -> Self {
-        Self::Read(corruption.into())
-    }
-}
-
-impl From<ferofs_threads::Error> for Error {
-    fn from(error: ferofs_threads::Error) -> Self {
-        match error {
-            ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
-            ferofs_threads::Error::Ended => Self::Interrupted,
+            Patch::Io(error) => Self::Io(error),
+            Patch::Threads(error) => Self::of_threads(error),
+            Patch::Read(error) => error.into(),
+            Patch::Patch(fault) => Self::Patch(fault),
+            Patch::Interrupted => Self::Interrupted,
+            error => Self::other(OtherKind::Change, error),
         }
     }
 }

@@ -89,7 +89,7 @@
 //! | [`seal`] | makes the hash tree of an image while it is built |
 //! | [`signature`] | signs digests, and checks their signatures |
 //! | [`verity`] | makes hash trees over images, and verifies each block that is read |
-//! | [`error`] | the error of this crate; it wraps the errors of [`read`] and [`build`] |
+//! | [`error`] | the error of this crate |
 
 #![deny(unsafe_code)]
 
@@ -119,9 +119,10 @@ pub mod signature;
 pub use error::AfterFailure;
 #[cfg(feature = "signature")]
 pub use error::SignatureProblem;
-pub use error::{Corruption, Error, Result};
+pub use error::{Corruption, Error, IoError, LimitKind, OtherKind, Result};
 pub use ferofs_format::byte_size;
 #[cfg(feature = "host")]
+#[doc(hidden)]
 pub use ferofs_host as host;
 #[cfg(feature = "host")]
 pub use ferofs_host::NewFile;

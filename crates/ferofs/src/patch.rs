@@ -6,10 +6,9 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use std::sync::atomic::AtomicBool;
 //!
 //! use ferofs::patch::{CreateOptions, FileMedium, Patch, TrailingData, apply, create, log, overlay, overlay_with, rollback};
-//! use ferofs::read::{FileSource, Image};
+//! use ferofs::read::{Cancel, FileSource, Image};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let (old, new) = (dir.path().join("old"), dir.path().join("new"));
@@ -17,7 +16,7 @@
 //! # std::fs::write(new.join("news"), "good")?;
 //! # let (image, update) = (dir.path().join("image"), dir.path().join("update"));
 //! # ferofs::build::build(&ferofs::build::Options::new(&old), &image)?;
-//! let cancel = AtomicBool::new(false);
+//! let cancel = Cancel::default();
 //! create(&image, &CreateOptions::new(&new), &update)?;
 //! let patch = Patch::open(&update)?;
 //!

@@ -9,7 +9,7 @@ use ferofs_verity::{Digest, Params, WriteHasher};
 use ferofs_write::Sealer;
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result};
+use crate::error::{IoError, Result};
 
 /// Makes the hash tree of an image while the image is written, without reading the image again.
 ///
@@ -62,7 +62,7 @@ impl BuildSeal {
     /// threads hash. Without `uuid`, the seal gets one that follows from its root.
     ///
     /// # Errors
-    /// [`ferofs_verity::Error::Parameter`] in [`crate::Error::Verity`].
+    /// [`crate::Error::Other`] of the kind [`Seal`](crate::OtherKind::Seal).
     pub fn appended(params: Params, uuid: Option<Uuid>, threads: usize) -> Result<Self> {
         if params.data_block_size.max(params.hash_block_size) > 4096 {
             let problem = "above 4096 bytes needs a file of its own for the hash tree";
@@ -76,7 +76,7 @@ impl BuildSeal {
     /// A seal in a file of its own, which gets the name `path` with [`Self::finish`].
     ///
     /// # Errors
-    /// As [`Self::appended`]; [`crate::Error::Build`] when the file cannot be created.
+    /// As [`Self::appended`]; [`crate::Error::Io`] when the file cannot be created.
     pub fn in_file(
         params: Params,
         uuid: Option<Uuid>,
@@ -119,7 +119,8 @@ impl BuildSeal {
         let file = self.file.lock().take();
         match file {
             Some(_) if self.built().is_none() => {
-                Err(Error::io_unnamed("finish a seal", io::Error::other("no build has made it")))
+                Err(IoError::unnamed("finish a seal", io::Error::other("no build has made it"))
+                    .into())
             }
             Some(file) => Ok(file.finish()?),
             None => Ok(()),

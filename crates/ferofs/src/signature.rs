@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::NamedTempFile;
 
-use crate::error::{Error, Result, SignatureProblem};
+use crate::error::{Error, IoError, Result, SignatureProblem};
 
 /// Bytes of the largest certificate file or signature: those of a few certificates are some KiB.
 const INPUT_MAX: u64 = 1 << 20;
@@ -193,7 +193,7 @@ fn temporary(text: &str) -> Result<NamedTempFile> {
 }
 
 fn temporary_failed(error: io::Error) -> Error {
-    Error::io_unnamed("write a temporary file", error)
+    IoError::unnamed("write a temporary file", error).into()
 }
 
 /// Checks a signature, and the certificates.

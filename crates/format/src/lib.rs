@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! The EROFS on-disk format: structures, feature bits, index codecs, checksums.
 //!
 //! This crate only converts between bytes and types: no I/O, no `unsafe`, and no allocation whose

@@ -134,7 +134,7 @@ impl ImageFilesystem {
         result.map_err(|error| {
             if matches!(
                 error,
-                Error::Corrupt(_) | Error::Unsupported(_) | Error::Io { .. } | Error::Limit { .. }
+                Error::Corrupt(_) | Error::Unsupported(_) | Error::Io(_) | Error::Limit { .. }
             ) {
                 self.page_store.counters.error();
                 self.damage_log.log(ino.0, &error);

@@ -48,7 +48,7 @@ mod waiting_threads;
 pub use filesystem::Access;
 pub use sandbox::{Sandbox, SandboxError, forbid_unmount, restrict, restrict_keeper};
 pub use session::{
-    MountError, MountOptions, Mounted, attach, can_survive_process, check_memory, has_no_daemon,
-    mount, open_device,
+    MountOptions, Mounted, attach, can_survive_process, check_memory, has_no_daemon, mount,
+    open_device,
 };
 pub use stats::{MoreStats, STATS_XATTR};

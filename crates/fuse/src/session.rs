@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use ferofs_read::Image;
+use ferofs_read::{Image, IoError};
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
@@ -63,19 +63,19 @@ impl Default for MountOptions {
     }
 }
 
-/// Why mounting failed.
-#[derive(Debug, thiserror::Error)]
-#[error("mount: {0}")]
-pub struct MountError(#[from] io::Error);
+/// The failure of a mount.
+fn failed(error: io::Error) -> IoError {
+    IoError::unnamed("mount", error)
+}
 
 /// Opens the FUSE device, which a mount(2) of type `fuse` needs.
 ///
 /// # Errors
 /// If it is missing, or this user may not open it.
-pub fn open_device() -> Result<OwnedFd, MountError> {
+pub fn open_device() -> Result<OwnedFd, IoError> {
     match File::options().read(true).write(true).open(FUSE_DEVICE) {
         Ok(device) => Ok(device.into()),
-        Err(error) => Err(device_error(&error).into()),
+        Err(error) => Err(failed(device_error(&error))),
     }
 }
 
@@ -100,7 +100,7 @@ pub struct Mounted {
 ///
 /// # Errors
 /// If fusermount3 is missing or refuses the mount.
-pub fn mount(dir: impl AsRef<Path>, options: &MountOptions) -> Result<Mounted, MountError> {
+pub fn mount(dir: impl AsRef<Path>, options: &MountOptions) -> Result<Mounted, IoError> {
     connect(options, |filesystem, config| {
         Session::new(filesystem, dir, config).map_err(|error| fusermount_error(&error))
     })
@@ -110,7 +110,7 @@ pub fn mount(dir: impl AsRef<Path>, options: &MountOptions) -> Result<Mounted, M
 ///
 /// # Errors
 /// If the kernel does not answer as expected.
-pub fn attach(device: OwnedFd, options: &MountOptions) -> Result<Mounted, MountError> {
+pub fn attach(device: OwnedFd, options: &MountOptions) -> Result<Mounted, IoError> {
     connect(options, |filesystem, config| {
         Session::from_fd(filesystem, device, config.acl, config.clone())
     })
@@ -119,7 +119,7 @@ pub fn attach(device: OwnedFd, options: &MountOptions) -> Result<Mounted, MountE
 fn connect(
     options: &MountOptions,
     start: impl FnOnce(ImageFilesystem, &Config) -> io::Result<Session<ImageFilesystem>>,
-) -> Result<Mounted, MountError> {
+) -> Result<Mounted, IoError> {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(escaped(&options.source)),
@@ -152,7 +152,7 @@ fn connect(
         Arc::clone(&page_store),
         Arc::clone(&threads),
     );
-    let session = start(filesystem, &config)?;
+    let session = start(filesystem, &config).map_err(failed)?;
     // Without another descriptor (the limit is reached), threads park too often if a reader sends
     // several requests at a time.
     if let Ok(device) = session.as_fd().try_clone_to_owned() {
@@ -255,9 +255,9 @@ impl Mounted {
     ///
     /// # Errors
     /// If the kernel does not support it, or nothing is mounted any more.
-    pub fn ask_again(&self) -> Result<(), MountError> {
-        rustix::io::write(self.session.as_fd(), &resend_message()).map_err(io::Error::from)?;
-        Ok(())
+    pub fn ask_again(&self) -> Result<(), IoError> {
+        let sent = rustix::io::write(self.session.as_fd(), &resend_message());
+        sent.map(drop).map_err(|error| failed(error.into()))
     }
 
     /// Answers requests from `image` until the unmount. `more_stats` adds to the
@@ -265,10 +265,10 @@ impl Mounted {
     ///
     /// # Errors
     /// If the connection to the kernel fails.
-    pub fn serve(self, image: Image, more_stats: Option<MoreStats>) -> Result<(), MountError> {
+    pub fn serve(self, image: Image, more_stats: Option<MoreStats>) -> Result<(), IoError> {
         // Cannot fail: only this line sets it, and `serve` consumes `self`.
         let _ = self.opened.set(Opened::new(image, more_stats));
         let _read_around = ReadAround::start(self.opened, self.page_store);
-        Ok(self.session.run()?)
+        self.session.run().map_err(failed)
     }
 }

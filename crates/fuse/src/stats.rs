@@ -5,9 +5,8 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ferofs_read::Image;
+use ferofs_read::{Count, Image};
 
 /// The name of the attribute. Its value is text: one line for each counter, with name and number.
 pub const STATS_XATTR: &str = "user.ferofs.stats";
@@ -20,29 +19,29 @@ pub type MoreStats = Box<dyn Fn() -> String + Send + Sync>;
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Read requests.
-    pub(crate) reads: AtomicU64,
+    pub(crate) reads: Count,
     /// Bytes in the replies to read requests.
-    pub(crate) read_bytes: AtomicU64,
+    pub(crate) read_bytes: Count,
     /// Bytes stored in the page cache, with `stores` calls.
-    pub(crate) stored_bytes: AtomicU64,
-    pub(crate) stores: AtomicU64,
+    pub(crate) stored_bytes: Count,
+    pub(crate) stores: Count,
     /// Requests that failed because of damage or I/O.
-    pub(crate) errors: AtomicU64,
+    pub(crate) errors: Count,
 }
 
 impl Counters {
     pub(crate) fn read(&self, bytes: usize) {
-        self.reads.fetch_add(1, Relaxed);
-        self.read_bytes.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
+        self.reads.add(1);
+        self.read_bytes.add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn stored(&self, bytes: usize) {
-        self.stores.fetch_add(1, Relaxed);
-        self.stored_bytes.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
+        self.stores.add(1);
+        self.stored_bytes.add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn error(&self) {
-        self.errors.fetch_add(1, Relaxed);
+        self.errors.add(1);
     }
 }
 
@@ -54,14 +53,13 @@ pub(crate) fn is_stats(name: &OsStr) -> bool {
 /// All counters, one line for each.
 pub(crate) fn text(counters: &Counters, image: &Image) -> String {
     let engine = image.stats();
-    let own = |counter: &AtomicU64| counter.load(Relaxed);
     let mut text = String::new();
     for (name, number) in [
-        ("fuse_reads", own(&counters.reads)),
-        ("fuse_read_bytes", own(&counters.read_bytes)),
-        ("fuse_stores", own(&counters.stores)),
-        ("fuse_stored_bytes", own(&counters.stored_bytes)),
-        ("fuse_errors", own(&counters.errors)),
+        ("fuse_reads", counters.reads.get()),
+        ("fuse_read_bytes", counters.read_bytes.get()),
+        ("fuse_stores", counters.stores.get()),
+        ("fuse_stored_bytes", counters.stored_bytes.get()),
+        ("fuse_errors", counters.errors.get()),
         ("requests", engine.requests),
         ("requested_bytes", engine.requested_bytes),
         ("metadata_reads", engine.metadata.reads),

@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Files of this machine, for all that reads or writes trees and images: opened beneath a
 //! directory, replaced only when their successor is complete, and never a device or file that
 //! something else uses.
@@ -14,7 +16,6 @@
 //! | `patterns` | chooses files of a tree by their paths |
 
 mod device;
-mod error;
 mod known_format;
 mod new_file;
 mod open;
@@ -25,7 +26,6 @@ mod replaced;
 pub mod stat;
 
 pub use device::{lock_to_change, mount_path, open_device, open_in_place};
-pub use error::{IoError, Result};
 pub use known_format::KnownFormat;
 pub use new_file::{NewFile, PendingName, hidden_beside, random, sync_name};
 pub use open::{open_dir, open_file};

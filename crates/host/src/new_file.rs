@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
+use ferofs_read::IoError;
+
 use crate::device::open_device;
-use crate::error::{IoError, Result};
 use crate::preload::has_preload;
 use crate::replaced::{follow_links, keep_access};
 
@@ -46,7 +47,7 @@ impl NewFile {
     ///
     /// # Errors
     /// [`IoError`] when the directory is not writable.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub fn create(path: &Path) -> Result<Self, IoError> {
         match std::fs::metadata(path) {
             Ok(old) if !old.is_file() => {
                 let file = match old.file_type().is_block_device() {
@@ -69,7 +70,7 @@ impl NewFile {
     ///
     /// # Errors
     /// [`IoError`]; the name then stays with the file that has it.
-    pub fn finish(self) -> Result<()> {
+    pub fn finish(self) -> Result<(), IoError> {
         self.name.map_or(Ok(()), |name| name.publish(&self.file))
     }
 }
@@ -98,7 +99,7 @@ impl PendingName {
     ///
     /// # Errors
     /// [`IoError`] when the directory is not writable.
-    pub fn create(path: &Path) -> Result<(File, Self)> {
+    pub fn create(path: &Path) -> Result<(File, Self), IoError> {
         let path = &follow_links(path);
         let name = |temporary| Self { path: path.clone(), temporary };
         let nameless = || {
@@ -128,7 +129,7 @@ impl PendingName {
     ///
     /// # Errors
     /// [`IoError`]; the name then stays with the file that has it.
-    pub fn publish(mut self, file: &File) -> Result<()> {
+    pub fn publish(mut self, file: &File) -> Result<(), IoError> {
         let io = |action, e| IoError::new(action, &self.path, e);
         file.sync_all().map_err(|e| io("sync", e))?;
         let temporary = match &self.temporary {
@@ -151,7 +152,7 @@ impl PendingName {
 ///
 /// # Errors
 /// [`IoError`].
-pub fn sync_name(path: &Path) -> Result<()> {
+pub fn sync_name(path: &Path) -> Result<(), IoError> {
     let dir = dir_of(path);
     match File::open(dir).and_then(|dir| dir.sync_all()) {
         Err(error)
@@ -177,7 +178,7 @@ impl Drop for PendingName {
 }
 
 /// Gives a new file the access of the file `path`, which it will replace.
-fn take_access(file: &File, path: &Path) -> Result<()> {
+fn take_access(file: &File, path: &Path) -> Result<(), IoError> {
     let taken = file.metadata().and_then(|new| keep_access(file, path, new.permissions().mode()));
     taken.map_err(|e| IoError::new("set the permissions of", path, e))
 }
@@ -211,14 +212,14 @@ pub fn hidden_beside(
 ///
 /// # Errors
 /// [`IoError`] if the system has none.
-pub fn random(bytes: &mut [u8]) -> Result<()> {
+pub fn random(bytes: &mut [u8]) -> Result<(), IoError> {
     rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())
         .map(drop)
         .map_err(|e| IoError::unnamed("get random bytes", e))
 }
 
 /// A random name in the directory of `path`.
-fn unused_name(path: &Path) -> Result<PathBuf> {
+fn unused_name(path: &Path) -> Result<PathBuf, IoError> {
     let mut random = [0; 8];
     self::random(&mut random)?;
     Ok(dir_of(path).join(format!(".ferofs.{:016x}", u64::from_le_bytes(random))))

@@ -17,7 +17,6 @@ pub(crate) mod repair;
 pub(crate) mod rollback;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::base::{Usable, check_base, check_state};
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
@@ -32,7 +31,7 @@ use crate::image::digest::PartDigests;
 use crate::image::journal::{MaskedSource, WrittenRanges};
 use crate::image::overlay::Overlay;
 use crate::image::{SECTOR_END, SECTOR_POS, SuperblockArea};
-use ferofs_read::{Image, OpenOptions, READER_MEMORY, Source};
+use ferofs_read::{Cancel, Image, OpenOptions, READER_MEMORY, Source};
 use ferofs_threads::fitting_workers;
 
 /// Bytes of the base's metadata that are cached while its files are read: applying needs little
@@ -61,7 +60,7 @@ pub fn apply<M: Medium>(
     medium: &M,
     patch: &Patch,
     trailing: TrailingData,
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Result<()> {
     apply_with(medium, patch, trailing, &ApplyProgress::default(), cancel)
 }
@@ -75,7 +74,7 @@ pub fn apply_with<M: Medium>(
     patch: &Patch,
     trailing: TrailingData,
     progress: &ApplyProgress,
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Result<()> {
     let header = patch.header();
     let area = match check_state(medium, header, patch.appended())? {
@@ -118,9 +117,9 @@ fn write_pieces<M: Medium>(
     there: &[bool],
     sink: &mut Sink<'_, M>,
     progress: &ApplyProgress,
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Result<()> {
-    let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+    let check = || Ok(cancel.check()?);
     let threads = fitting_workers(None, READER_MEMORY).min(THREADS_MAX);
     let mut decoder = patch.pieces(base, image, threads)?;
     let mut region = Vec::new();
@@ -150,7 +149,7 @@ fn check_result(
     result: &dyn Source,
     header: &Header,
     base: &PartDigests,
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Result<()> {
     let mut changed = vec![SECTOR_POS..SECTOR_END, header.base_size..header.result_size];
     changed.extend(header.root_range());
@@ -168,11 +167,7 @@ fn check_result(
 ///
 /// # Errors
 /// As [`apply`]; nothing is written.
-pub fn overlay(
-    base: Arc<dyn Source>,
-    patch: &Patch,
-    cancel: &AtomicBool,
-) -> Result<Arc<dyn Source>> {
+pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &Cancel) -> Result<Arc<dyn Source>> {
     overlay_with(base, patch, &PieceCache::default(), cancel)
 }
 
@@ -185,7 +180,7 @@ pub fn overlay_with(
     base: Arc<dyn Source>,
     patch: &Patch,
     cache: &PieceCache,
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Result<Arc<dyn Source>> {
     let header = patch.header();
     let area = match check_state(&*base, header, patch.appended())? {

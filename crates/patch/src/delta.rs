@@ -8,11 +8,10 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs_codec::Params;
 use ferofs_format::units::{to_u64, to_usize};
-use ferofs_read::{FileSource, Hex, Image, OpenOptions, Source};
+use ferofs_read::{Cancel, FileSource, Hex, Image, OpenOptions, Source};
 use sha2::{Digest as _, Sha256};
 
 use self::sink::Sink;
@@ -105,13 +104,13 @@ impl<R: Read> Delta<R> {
     ///
     /// # Errors
     /// [`PatchFault`] for another old image or a damaged delta; [`Error::Io`];
-    /// [`Error::Interrupted`] if `cancel` is set.
+    /// [`Error::Interrupted`] after [`Cancel::cancel`].
     pub fn apply(
         self,
         old: &Arc<dyn Source>,
         output: DeltaOutput<'_>,
         written: impl FnMut(u64),
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Result<Applied> {
         self.apply_tagged(old, output, written, cancel).map_err(|(_, error)| error)
     }
@@ -121,7 +120,7 @@ impl<R: Read> Delta<R> {
         old: &Arc<dyn Source>,
         output: DeltaOutput<'_>,
         mut written: impl FnMut(u64),
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Tagged<Applied> {
         let Self { mut header, methods, mut stream, is_whole_stream, .. } = self;
         let methods = methods.iter().map(RawMethod::params).collect::<Result<Vec<Params>>>();
@@ -150,7 +149,7 @@ impl<R: Read> Delta<R> {
         };
         let mut encoders = [Encoders::limited(&methods, work_limit(header.new_size))];
         let (mut buffers, mut made, mut copied) = (Buffers::default(), Vec::new(), Vec::new());
-        let check = || is_cancelled(cancel);
+        let check = || Ok(cancel.check()?);
         let mut sink = Sink::new(&header, output).map_err(of(Role::Delta))?;
         sink.skip_present(check).map_err(of(Role::New))?;
         let tree = sink.tree_len();
@@ -237,7 +236,7 @@ impl<R: Read> Delta<R> {
         file: &File,
         resume: bool,
         written: impl FnMut(u64),
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Result<Applied> {
         self.apply_to_tagged(old, file, resume, written, cancel).map_err(|(_, error)| error)
     }
@@ -248,7 +247,7 @@ impl<R: Read> Delta<R> {
         file: &File,
         resume: bool,
         written: impl FnMut(u64),
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Tagged<Applied> {
         let io = |action| move |e| (Role::New, Error::io_unnamed(action, e));
         let is_file = file.metadata().map_err(io("stat"))?.is_file();
@@ -305,13 +304,9 @@ fn of_work(error: Error) -> (Role, Error) {
     }
 }
 
-fn is_cancelled(cancel: &AtomicBool) -> Result<()> {
-    if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
-}
-
 /// Fails unless the first bytes of `old`, which may be a longer device, are the image that the
 /// delta was made from.
-fn check_old(old: &dyn Source, header: &DeltaHeader, cancel: &AtomicBool) -> Result<()> {
+fn check_old(old: &dyn Source, header: &DeltaHeader, cancel: &Cancel) -> Result<()> {
     let (expected, found) = (header.old_size, old.size());
     if found < expected {
         return Err(Error::Patch(PatchFault::Truncated { expected, found }));
@@ -320,7 +315,7 @@ fn check_old(old: &dyn Source, header: &DeltaHeader, cancel: &AtomicBool) -> Res
     let mut buffer = Vec::new();
     let mut at = 0;
     while at < expected {
-        is_cancelled(cancel)?;
+        cancel.check()?;
         buffer.resize(to_usize(expected.saturating_sub(at).min(to_u64(CHUNK))), 0);
         old.read_exact_at(at, &mut buffer).map_err(|e| Error::io_unnamed("read", e))?;
         hasher.update(&buffer);

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ferofs_format::FormatError;
-use ferofs_read::Corruption;
-use ferofs_read::escape::{Escaped, PathPrefix};
+use ferofs_read::escape::Escaped;
+use ferofs_read::{Corruption, IoError};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,16 +15,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An operation of the operating system failed.
-    #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
-    Io {
-        /// The operation, as a verb: "open", "read".
-        action: &'static str,
-        /// The file concerned, if it has a name.
-        path: Option<PathBuf>,
-        /// The system's error.
-        source: io::Error,
-    },
+    /// The operating system refused something.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The threads did not do their work.
+    #[error(transparent)]
+    Threads(#[from] ferofs_threads::Error),
     /// An image could not be read.
     #[error(transparent)]
     Read(ferofs_read::Error),
@@ -105,12 +101,12 @@ pub enum AfterFailure {
 impl Error {
     /// An I/O failure of `action` on `path`.
     pub fn io(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: Some(path.as_ref().to_owned()), source: source.into() }
+        Self::Io(IoError::new(action, path, source))
     }
 
     /// An I/O failure of `action` on something without a name.
     pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: None, source: source.into() }
+        Self::Io(IoError::unnamed(action, source))
     }
 
     /// There was no memory for `action`.
@@ -121,8 +117,8 @@ impl Error {
     /// This error, which is about the file `path`.
     pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {
-            Self::Io { action, path: None, source } => Self::io(action, path, source),
-            Self::Io { .. } | Self::InFile { .. } | Self::Interrupted => self,
+            Self::Io(error) => error.about(path).into(),
+            Self::InFile { .. } | Self::Interrupted => self,
             cause => Self::InFile { path: path.to_owned(), cause: Box::new(cause) },
         }
     }
@@ -159,7 +155,7 @@ impl Error {
 impl From<ferofs_read::Error> for Error {
     fn from(error: ferofs_read::Error) -> Self {
         match error {
-            ferofs_read::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_read::Error::Io(error) => Self::Io(error),
             ferofs_read::Error::Interrupted => Self::Interrupted,
             error => Self::Read(error),
         }
@@ -178,15 +174,6 @@ impl From<ferofs_codec::EncodeError> for Error {
         match error {
             ferofs_codec::EncodeError::Memory => Self::no_memory("compress"),
             error => Self::Encode(error),
-        }
-    }
-}
-
-impl From<ferofs_threads::Error> for Error {
-    fn from(error: ferofs_threads::Error) -> Self {
-        match error {
-            ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
-            ferofs_threads::Error::Ended => Self::Interrupted,
         }
     }
 }

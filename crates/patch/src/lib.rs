@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier
 //! states. docs/PATCH_FORMAT.md describes the format and the reasons.
 //!
@@ -16,13 +18,13 @@
 //!
 //! ```no_run
 //! use std::path::Path;
-//! use std::sync::atomic::AtomicBool;
 //!
 //! use ferofs_patch::{FileMedium, Patch, TrailingData, apply};
+//! use ferofs_read::Cancel;
 //!
 //! let patch = Patch::open(Path::new("update.patch"))?;
 //! let medium = FileMedium::open(Path::new("system.erofs"))?;
-//! apply(&medium, &patch, TrailingData::Keep, &AtomicBool::new(false))?;
+//! apply(&medium, &patch, TrailingData::Keep, &Cancel::default())?;
 //! # Ok::<(), ferofs_patch::Error>(())
 //! ```
 
@@ -36,12 +38,16 @@
 mod apply;
 mod delta;
 mod error;
+#[doc(hidden)]
 pub mod format;
+#[doc(hidden)]
 pub mod image;
 mod memory;
 mod sequence;
 
-pub use self::apply::commit::{TrailingData, check_trailing, recover};
+pub use self::apply::commit::TrailingData;
+#[doc(hidden)]
+pub use self::apply::commit::{check_trailing, recover};
 pub use self::apply::lazy_region::PieceCache;
 pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};

@@ -6,7 +6,6 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::apply::base::check_state;
 use crate::apply::commit::TrailingData;
@@ -18,7 +17,7 @@ use crate::error::{Error, PatchFault, Result};
 use crate::format::reader::Patch;
 use crate::format::start::Start;
 use ferofs_format::units::{to_u64, to_usize};
-use ferofs_read::{FileSource, Source, Uuid};
+use ferofs_read::{Cancel, FileSource, Source, Uuid};
 
 /// Bytes of a stream that are read at once.
 const BUFFER: usize = 1 << 20;
@@ -245,7 +244,7 @@ impl PatchReader {
         medium: &M,
         trailing: TrailingData,
         progress: &ApplyProgress,
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Result<AppliedPatches> {
         self.each_fitting(
             &mut &*medium,
@@ -263,7 +262,7 @@ impl PatchReader {
         &mut self,
         base: Arc<dyn Source>,
         cache: &PieceCache,
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Result<(Arc<dyn Source>, AppliedPatches)> {
         let mut image = base;
         let applied = self.each_fitting(

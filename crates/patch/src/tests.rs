@@ -14,14 +14,13 @@ mod xattrs;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use ferofs::check;
 use ferofs::patch::{CreateOptions, Encoding, PatchSummary, create, squash};
 use ferofs_read::walk::Walk;
-use ferofs_read::{FileOffset, Image, Source};
+use ferofs_read::{Cancel, FileOffset, Image, Source};
 use ferofs_write::{self as build, Compression};
 
 /// The time of all files, so that the results do not depend on the clock.
@@ -130,7 +129,7 @@ fn shown(bytes: Vec<u8>) -> Vec<String> {
 
 /// [`apply`], which nothing cancels.
 fn apply_to<M: Medium>(medium: &M, patch: &Patch) -> crate::Result<()> {
-    apply(medium, patch, TrailingData::Keep, &AtomicBool::new(false))
+    apply(medium, patch, TrailingData::Keep, &Cancel::default())
 }
 
 fn applied(image: &[u8], patch: &Patch) -> Vec<u8> {
@@ -352,7 +351,6 @@ fn a_full_medium_keeps_the_image() {
 
 #[test]
 fn a_base_with_another_byte_is_refused() {
-    let go = AtomicBool::new(false);
     let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
     let (image, patch) = (fixture.image(), fixture.patch());
     for number in 0..64 {
@@ -363,7 +361,7 @@ fn a_base_with_another_byte_is_refused() {
         let refused = apply_to(&base, &patch);
         assert!(refused.is_err(), "byte {at}");
         assert_eq!(*base.bytes.lock().unwrap(), other, "byte {at}");
-        assert!(overlay(Arc::new(other), &patch, &go).is_err(), "byte {at}");
+        assert!(overlay(Arc::new(other), &patch, &Cancel::default()).is_err(), "byte {at}");
     }
 }
 

@@ -6,5 +6,6 @@
 pub(crate) mod budget;
 pub(crate) mod memory;
 pub(crate) mod pressure;
+pub(crate) mod progress;
 pub(crate) mod recorder;
 pub(crate) mod stats;

@@ -8,7 +8,6 @@ mod batch;
 mod prefetch;
 
 use std::cell::{Cell, OnceCell};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use ferofs_format::inode::FileType;
@@ -16,6 +15,7 @@ use ferofs_format::xattr::LongPrefix;
 use ferofs_format::{BlockAddr, BytePos, Compat, Fault, FileOffset, Structure};
 
 use crate::access::requests::Pattern;
+use crate::accounting::progress::Cancel;
 use crate::accounting::stats::{Cause, Counter, Stats};
 use crate::engine::request::Request;
 use crate::engine::run::{RUN_EXTENT_SIZE, Run};
@@ -187,8 +187,8 @@ impl ContentReader {
         Self { volume, engine: Arc::new(engine), slow_lookups: Arc::default(), packed, metabox }
     }
 
-    /// The same reader; its reads also end soon after `cancel` is set.
-    pub(crate) fn cancelled_by(&self, cancel: &Arc<AtomicBool>) -> Self {
+    /// The same reader; its reads also end soon after `cancel` cancels them.
+    pub(crate) fn cancelled_by(&self, cancel: &Cancel) -> Self {
         let mut reader = self.clone();
         reader.volume.budget.cancel_with(cancel);
         reader

@@ -16,15 +16,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused something.
-    #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
-    Io {
-        /// The operation, as a verb: "open", "read".
-        action: &'static str,
-        /// The file concerned, if it has a name.
-        path: Option<PathBuf>,
-        /// The reason.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// The image breaks a rule of the format.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
@@ -65,15 +58,42 @@ pub enum Error {
     Interrupted,
 }
 
-impl Error {
-    /// An I/O failure of `action` on `path`.
-    pub fn io(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: Some(path.as_ref().to_owned()), source: source.into() }
+/// The operating system refused something.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
+#[non_exhaustive]
+pub struct IoError {
+    /// The operation, as a verb: "open", "read".
+    pub action: &'static str,
+    /// The file concerned, if it has a name.
+    pub path: Option<PathBuf>,
+    /// The reason.
+    pub source: io::Error,
+}
+
+impl IoError {
+    /// The failure of `action` on the file `path`.
+    pub fn new(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+        Self::unnamed(action, source).about(path)
     }
 
-    /// An I/O failure of `action` on something without a name.
-    pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: None, source: source.into() }
+    /// The failure of `action` on something without a name.
+    pub fn unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
+        Self { action, path: None, source: source.into() }
+    }
+
+    /// Adds the file concerned, unless it is known.
+    #[must_use]
+    pub fn about(mut self, path: impl AsRef<Path>) -> Self {
+        self.path.get_or_insert_with(|| path.as_ref().to_owned());
+        self
+    }
+}
+
+impl Error {
+    /// The system could not read the image.
+    pub(crate) fn unreadable(source: io::Error) -> Self {
+        IoError::unnamed("read image", source).into()
     }
 
     /// Whether all further work on the image fails in the same way: it was cancelled, a limit is
@@ -82,7 +102,7 @@ impl Error {
     pub fn ends_all(&self) -> bool {
         match self {
             Self::Interrupted | Self::Limit { .. } => true,
-            Self::Io { source, .. } => source.kind() == io::ErrorKind::OutOfMemory,
+            Self::Io(error) => error.source.kind() == io::ErrorKind::OutOfMemory,
             _ => false,
         }
     }
@@ -188,6 +208,7 @@ impl From<FormatError> for Corruption {
 }
 
 /// Gives a format error its place in the image.
+#[doc(hidden)]
 pub trait Locate<T> {
     /// The structure starts at `base` in the image.
     fn located_at(self, base: BytePos) -> Result<T>;
@@ -211,7 +232,7 @@ impl<T> Locate<T> for Result<T, FormatError> {
 }
 
 /// Adds the inode to errors of deeper layers.
-pub trait OfInode<T> {
+pub(crate) trait OfInode<T> {
     /// The failure concerns `nid`.
     fn of_inode(self, nid: Nid) -> Result<T>;
 }

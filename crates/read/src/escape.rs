@@ -46,6 +46,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// The start of a message about something that may have a name: the path and a colon, or nothing.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct PathPrefix<'a>(pub Option<&'a Path>);
 
@@ -62,6 +63,7 @@ impl fmt::Display for PathPrefix<'_> {
 /// separators, and marks that change the direction of text, which can make a name look like
 /// another.
 #[must_use]
+#[doc(hidden)]
 pub fn controls_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,7 +1,6 @@
 //! An open image: the interface of this crate.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ferofs_format::algorithm::LZ4_MAX_DISTANCE;
 use ferofs_format::superblock::Superblock;
@@ -11,6 +10,7 @@ use ferofs_format::{Algorithm, FileOffset, Nid};
 use crate::accounting::budget::Budget;
 use crate::accounting::memory::Memory;
 use crate::accounting::pressure::PressureFile;
+use crate::accounting::progress::Cancel;
 use crate::accounting::stats::Stats;
 use crate::content::ContentReader;
 use crate::engine::options::EngineOptions;
@@ -44,9 +44,9 @@ pub struct OpenOptions {
     pub work_limit: Option<u32>,
     /// The size that counts for `work_limit`, in bytes. Default: that of the image.
     pub work_size: Option<u64>,
-    /// Once set, all reads fail with [`crate::Error::Interrupted`] after a few milliseconds.
-    /// Default: none.
-    pub cancel: Option<Arc<AtomicBool>>,
+    /// After it is cancelled, all reads fail with [`crate::Error::Interrupted`] within a few
+    /// milliseconds.
+    pub cancel: Cancel,
 }
 
 impl Default for OpenOptions {
@@ -59,7 +59,7 @@ impl Default for OpenOptions {
             pressure: None,
             work_limit: None,
             work_size: None,
-            cancel: None,
+            cancel: Cancel::default(),
         }
     }
 }
@@ -197,9 +197,9 @@ impl Image {
     }
 
     /// The same image for one operation, whose reads fail with [`crate::Error::Interrupted`] a few
-    /// milliseconds after `cancel` is set. Reads through other handles go on.
+    /// milliseconds after [`Cancel::cancel`]. Reads through other handles go on.
     #[must_use]
-    pub fn cancelled_by(&self, cancel: &Arc<AtomicBool>) -> Self {
+    pub fn cancelled_by(&self, cancel: &Cancel) -> Self {
         Self {
             content: Arc::new(self.content.cancelled_by(cancel)),
             prefixes: Arc::clone(&self.prefixes),

@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Reads EROFS images: names, attributes and content.
 //!
 //! Read a file from an image in memory:
@@ -160,6 +162,7 @@
     warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
 )]
 
+#[doc(hidden)]
 pub mod access;
 pub mod error;
 pub mod escape;
@@ -180,16 +183,21 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
+#[doc(hidden)]
 pub use accounting::budget::Budget;
 pub use accounting::pressure::{LowMemory, PressureFile};
+pub use accounting::progress::{Cancel, Count};
 pub use accounting::stats::{Io, Stats};
+#[doc(hidden)]
 pub use content::{BOOKKEEPING, InodeReader};
 #[cfg(feature = "comparison")]
 pub use engine::comparison::Policy;
-pub use engine::options::{EngineOptions, READER_MEMORY};
+pub use engine::options::EngineOptions;
+#[doc(hidden)]
+pub use engine::options::READER_MEMORY;
 #[cfg(feature = "comparison")]
 pub use engine::strategy::Strategy;
-pub use error::{Corruption, Error, LimitKind, Result};
+pub use error::{Corruption, Error, IoError, LimitKind, Result};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};
 pub use ferofs_format::{
@@ -204,10 +212,12 @@ pub use profile::Pinned;
 pub use profile::ProfileRanges;
 pub use profile::Recording;
 pub use profile::text::{HotRange, Profile, ProfileError};
+#[doc(hidden)]
+pub use tree::device_range;
 pub use tree::dir::{DirCookie, DirEntry, ReadDir};
 pub use tree::file::File;
 pub use tree::inode_ref::InodeRef;
-pub use tree::{device_range, walk};
+pub use tree::walk;
 pub use volume::MetadataPlace;
 pub use volume::fetched_source::{Attempt, FetchedSource};
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -20,6 +20,7 @@ use crate::metadata::xattr;
 use crate::volume::MetadataPlace;
 
 /// For programs that look at the structures of an image, or limit the work that it causes.
+#[doc(hidden)]
 impl Image {
     /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the
     /// range starts in that pcluster. A caller that continues there decodes no pcluster twice.
@@ -91,7 +92,7 @@ impl Image {
     ) -> Result<()> {
         self.content.volume.budget.charge_bytes(to_u64(buf.len()))?;
         let (source, pos) = self.content.volume.source_of(device, pos, structure, buf.len())?;
-        source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
+        source.read_exact_at(pos.get(), buf).map_err(Error::unreadable)
     }
 
     /// Calls `each` with each entry, and with its place if it is shared; returns the name filter.

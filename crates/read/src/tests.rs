@@ -407,9 +407,6 @@ fn content_within_itself_is_an_error() {
 
 #[test]
 fn extents_are_charged_one_by_one() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     let dir = tempfile::tempdir().unwrap();
     let (source, image) = (dir.path().join("source"), dir.path().join("image"));
     std::fs::create_dir(&source).unwrap();
@@ -430,13 +427,13 @@ fn extents_are_charged_one_by_one() {
     options.data.compression = Some(Compression::lz4(0).unwrap());
     build::build(&options, &image).unwrap();
 
-    let cancel = Arc::new(AtomicBool::new(false));
-    let options = OpenOptions { cancel: Some(Arc::clone(&cancel)), ..OpenOptions::default() };
+    let cancel = Cancel::default();
+    let options = OpenOptions { cancel: cancel.clone(), ..OpenOptions::default() };
     let image =
         Image::open_with(Box::new(std::fs::read(&image).unwrap()), Vec::new(), &options).unwrap();
     let file = image.resolve("file".as_ref(), true).unwrap();
     assert!(image.extents(&file, FileOffset::new(0)).unwrap().count() > 2_800);
-    cancel.store(true, Ordering::Relaxed);
+    cancel.cancel();
     let extents =
         image.extents(&file, FileOffset::new(0)).map(|extents| extents.take(2_500).last());
     let end = extents.and_then(Option::unwrap);

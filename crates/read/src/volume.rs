@@ -183,7 +183,7 @@ impl Volume {
         let (head, tail) = buf.split_at_mut(len);
         tail.fill(0);
         self.counters.io(Cause::Metadata, head.len());
-        primary.read_exact_at(start, head).map_err(|e| Error::io_unnamed("read image", e))
+        primary.read_exact_at(start, head).map_err(Error::unreadable)
     }
 
     /// The source that holds `len` bytes at `pos`, and the position in it. Counts the work of
@@ -216,7 +216,7 @@ impl Volume {
             }
         }
         for (_, source, ranges) in &mut by_device {
-            source.read_ranges(ranges, access).map_err(|e| Error::io_unnamed("read image", e))?;
+            source.read_ranges(ranges, access).map_err(Error::unreadable)?;
         }
         Ok(())
     }
@@ -271,9 +271,7 @@ pub(crate) fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<
     for _ in 0..sb.extra_devices {
         let mut bytes = [0; DEVICE_SLOT_SIZE];
         check_bounds(source, at, bytes.len(), Structure::DeviceTable)?;
-        source
-            .read_exact_at(at.get(), &mut bytes)
-            .map_err(|e| Error::io_unnamed("read image", e))?;
+        source.read_exact_at(at.get(), &mut bytes).map_err(Error::unreadable)?;
         slots.push(DeviceSlot::parse(&bytes, sb.incompat).located_at(at)?);
         let overflow = || Corruption::new(Structure::DeviceTable, Fault::Overflow("devt_slotoff"));
         at = at.checked_add(to_u64(bytes.len())).ok_or_else(overflow)?;
@@ -285,7 +283,7 @@ pub(crate) fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<
 fn read_up_to<'b>(source: &dyn Source, pos: BytePos, buf: &'b mut [u8]) -> Result<&'b [u8]> {
     let have = usize::try_from(source.size().saturating_sub(pos.get())).unwrap_or(usize::MAX);
     let (buf, _) = buf.split_at_mut(have.min(buf.len()));
-    source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))?;
+    source.read_exact_at(pos.get(), buf).map_err(Error::unreadable)?;
     Ok(buf)
 }
 

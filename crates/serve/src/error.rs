@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferofs_format::FormatError;
-use ferofs_read::FileSource;
+use ferofs_read::{FileSource, IoError};
 
 /// The result of work with a remote image.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -49,16 +49,9 @@ pub enum Error {
         /// The problem.
         problem: String,
     },
-    /// A file of the cache cannot be read or written.
-    #[error("{}: {action}: {source}", path.display())]
-    Cache {
-        /// The file or folder.
-        path: PathBuf,
-        /// The operation, as a verb: "create".
-        action: &'static str,
-        /// The reason.
-        source: io::Error,
-    },
+    /// A file of the cache or of the caller cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// The image is one of containers, without a layer that is an EROFS image.
     #[error(
         "{location}: its layers ({layers}) are tar archives, which cannot be mounted: `ferofs pull` makes an image of them in a file, `ferofs convert` one in the registry"
@@ -91,16 +84,6 @@ pub enum Error {
         path: PathBuf,
         /// The problem.
         problem: String,
-    },
-    /// A file of the caller cannot be read or written.
-    #[error("{}: {action}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The operation, as a verb: "create".
-        action: &'static str,
-        /// The reason.
-        source: io::Error,
     },
     /// A part of the object does not come, or cannot be stored.
     #[error(transparent)]
@@ -152,27 +135,20 @@ impl Error {
         Self::Document { location: location.to_owned(), document, problem: problem.into() }
     }
 
-    /// The error of a file of the caller.
-    pub(crate) fn file(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::File { path, action, source }
-    }
-
-    /// The error of a file of the cache.
-    pub(crate) fn cache(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Cache { path, action, source }
+    /// The failure of `action` on the file `path`.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| IoError::new(action, path, source).into()
     }
 }
 
 /// Opens a file of the caller.
 ///
 /// # Errors
-/// [`Error::File`].
+/// [`Error::Io`].
 pub(crate) fn open_file(path: &Path) -> Result<FileSource> {
     FileSource::open(path, 0).map_err(|error| match error {
-        ferofs_read::Error::Io { source, .. } => Error::file(path, "open")(source),
-        other => Error::file(path, "open")(io::Error::other(other)),
+        ferofs_read::Error::Io(error) => error.into(),
+        other => Error::io("open", path)(io::Error::other(other)),
     })
 }
 

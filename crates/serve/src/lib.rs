@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Images on web servers, in S3 stores and in OCI registries.
 //!
 //! [`object`] defines what a server offers: ranges of one object that does not change. The clients

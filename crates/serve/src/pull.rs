@@ -108,7 +108,7 @@ const INDEX_PAUSE: Duration = Duration::from_millis(5);
 /// [`Error::Fetch`] with [`FetchErrorKind::Digest`] if the bytes are not those that the registry
 /// promises, and [`Error::Failed`] if they do not arrive; [`Error::Verity`] if the image cannot
 /// have the root hash; [`Error::Image`] if they are not an EROFS image and would replace one;
-/// [`Error::File`] if the file cannot be written, or another process writes it.
+/// [`Error::Io`] if the file cannot be written, or another process writes it.
 pub fn pull(
     connected: &Connected,
     path: &Path,
@@ -152,7 +152,7 @@ fn fetch_into(
 ) -> Result<Pulled> {
     let (object, entry, seal) = (&*connected.object, image.entry(), image.known().seal()?);
     let size = entry.size();
-    let mut resumed = entry.stored_bytes().map_err(Error::cache(entry.path(), "read"))?;
+    let mut resumed = entry.stored_bytes().map_err(Error::io("read", entry.path()))?;
     let mut fetching = FetchOptions::default();
     (fetching.connections, fetching.retry) = (options.connections, options.retry);
     fetching.complete = true;
@@ -184,7 +184,7 @@ fn fetch_into(
         // Bytes of an earlier call may be wrong, for example after an error of the disk.
         if std::mem::take(&mut resumed) > 0 {
             let removed = entry.remove(units_in(&(0..size)));
-            removed.map_err(Error::cache(entry.path(), "remove parts of"))?;
+            removed.map_err(Error::io("remove parts of", entry.path()))?;
         } else if is_promised && is_sealed {
             let problem = "stays: what the server sent is not an EROFS image. Check the location; --force replaces the image all the same";
             return Err(Error::Image { path: path.to_owned(), problem: problem.to_owned() });
@@ -263,9 +263,9 @@ fn hash(entry: &Entry, range: &Range<u64>, hasher: &mut Sha256) -> Result<()> {
     while at < range.end {
         buffer.truncate(to_usize(range.end.saturating_sub(at)));
         let read = entry.read(at, &mut buffer);
-        if !read.map_err(Error::cache(entry.path(), "read"))? {
+        if !read.map_err(Error::io("read", entry.path()))? {
             let removed = std::io::Error::other("another process has removed a part");
-            return Err(Error::cache(entry.path(), "read")(removed));
+            return Err(Error::io("read", entry.path())(removed));
         }
         hasher.update(&buffer);
         at = at.saturating_add(to_u64(buffer.len()));
@@ -277,16 +277,16 @@ fn hash(entry: &Entry, range: &Range<u64>, hasher: &mut Sha256) -> Result<()> {
 /// is for a file that shows the permissions of new ones.
 ///
 /// # Errors
-/// [`Error::File`].
+/// [`Error::Io`].
 pub fn replace(new: &Path, folder: &Path, path: &Path) -> Result<()> {
     let file = File::options().read(true).write(true).open(new);
-    let file = file.map_err(Error::file(new, "open"))?;
+    let file = file.map_err(Error::io("open", new))?;
     let shown = File::create_new(folder.join("new")).and_then(|shown| shown.metadata());
     let shared = shown.and_then(|shown| keep_access(&file, path, shown.mode()));
-    shared.map_err(Error::file(new, "set the permissions of"))?;
-    file.sync_all().map_err(Error::file(new, "sync"))?;
-    std::fs::rename(new, path).map_err(Error::file(path, "rename"))?;
-    sync_name(path).map_err(|error| Error::file(folder::parent(path), error.action)(error.source))
+    shared.map_err(Error::io("set the permissions of", new))?;
+    file.sync_all().map_err(Error::io("sync", new))?;
+    std::fs::rename(new, path).map_err(Error::io("rename", path))?;
+    Ok(sync_name(path)?)
 }
 
 /// Whether the bytes have the magic number of EROFS.
@@ -300,7 +300,7 @@ fn has_magic(source: &FileSource) -> bool {
 /// Returns whether there is one.
 ///
 /// # Errors
-/// [`Error::Verity`], [`Error::File`].
+/// [`Error::Verity`], [`Error::Io`].
 pub fn verify(connected: &Connected, path: &Path, options: &PullOptions) -> Result<bool> {
     let Some(root) = options.root.or(connected.root) else { return Ok(false) };
     let image = open_file(path)?;

@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Threads for the builder, the checker and the extractor. An error or a panic of any thread
 //! reaches the thread that waits for its result, so that no thread waits forever.
 //!

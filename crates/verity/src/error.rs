@@ -2,6 +2,8 @@
 
 use std::io;
 
+use ferofs_read::IoError;
+
 /// The result of work with a seal.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -10,13 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused something.
-    #[error("{action}: {source}")]
-    Io {
-        /// The operation, as a verb: "read image".
-        action: &'static str,
-        /// The reason.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// A parameter is out of its range.
     #[error("{parameter}: {problem}")]
     Parameter {
@@ -52,21 +49,21 @@ pub enum Error {
     /// Bytes do not have the digest that the tree promises.
     #[error(transparent)]
     Integrity(#[from] IntegrityError),
-    /// A thread cannot be started.
+    /// The threads did not do their work.
     #[error(transparent)]
     Threads(#[from] ferofs_threads::Error),
 }
 
 impl Error {
     pub(crate) fn io(action: &'static str) -> impl Fn(io::Error) -> Self {
-        move |source| Self::Io { action, source }
+        move |source| IoError::unnamed(action, source).into()
     }
 
     /// The error of a read of a source that may verify its bytes.
     pub(crate) fn of_read(action: &'static str, error: io::Error) -> Self {
         match error.get_ref().and_then(|error| error.downcast_ref::<IntegrityError>()) {
             Some(integrity) => Self::Integrity(*integrity),
-            None => Self::Io { action, source: error },
+            None => Self::io(action)(error),
         }
     }
 }
@@ -77,7 +74,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Integrity(error) => error.into(),
-            Error::Io { ref source, .. } => Self::new(source.kind(), error),
+            Error::Io(IoError { ref source, .. }) => Self::new(source.kind(), error),
             error => Self::other(error),
         }
     }
@@ -104,7 +101,7 @@ impl IntegrityError {
     #[must_use]
     pub fn within(error: &ferofs_read::Error) -> Option<&Self> {
         match error {
-            ferofs_read::Error::Io { source, .. } => source.get_ref()?.downcast_ref(),
+            ferofs_read::Error::Io(error) => error.source.get_ref()?.downcast_ref(),
             _ => None,
         }
     }

@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Seals images: hash trees over their blocks, in the formats of Linux.
 //!
 //! The root of a hash tree is a digest of the whole image. dm-verity (Linux's device mapper) and

@@ -2,7 +2,6 @@
 //! superblock last, so that an incomplete image cannot be mounted.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
@@ -222,7 +221,7 @@ fn complete_tree(
         digest::add_digests(tree, files, (0, name), options, contents)?;
     }
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
-    options.run.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
+    options.run.progress.bytes_total.set(bytes_in);
     Ok(())
 }
 
@@ -392,7 +391,7 @@ impl<'a> Stages<'a> {
             }
             _ => Vec::new(),
         };
-        options.run.check_cancelled()?;
+        options.run.cancel.check()?;
         let mut slots = external::slots(options, self.contents, superblock.blocks);
         if let Some(device) = &mut self.device {
             let blocks = options.image.block_size.blocks_for(device.position());

@@ -359,7 +359,7 @@ fn read(
     // Links to entries that may come later in the same layer.
     let mut links = BTreeMap::new();
     for step in steps {
-        options.run.check_cancelled()?;
+        options.run.cancel.check()?;
         match step {
             Step::Entry { path, node, attributes } => {
                 check_path(&path)?;
@@ -423,7 +423,7 @@ fn read(
                 let whiteouts = options.source.whiteouts;
                 let read =
                     tar::read(options, stream, whiteouts, &mut contents, &mut layers, warnings);
-                options.run.check_cancelled()?;
+                options.run.cancel.check()?;
                 read?;
                 layers.next_layer();
             }

@@ -157,7 +157,7 @@ impl Driver<'_, '_> {
     fn drive(&mut self, mut scheduler: Scheduler<'_>) -> Result<()> {
         loop {
             while self.pipeline.has_capacity() && self.submit_next(&mut scheduler)? {}
-            self.options.run.check_cancelled()?;
+            self.options.run.cancel.check()?;
             match self.pipeline.next_result()? {
                 Some(finished) => self.append(finished?)?,
                 None => match self.appender.packed.last_part() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use ferofs_format::FormatError;
+use ferofs_read::IoError;
 use ferofs_read::escape::{Escaped, PathPrefix};
 
 /// The result of building.
@@ -18,15 +19,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused something.
-    #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
-    Io {
-        /// The operation, as a verb: "open", "read".
-        action: &'static str,
-        /// The file concerned, if it has a name.
-        path: Option<PathBuf>,
-        /// The reason.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The threads did not do their work.
+    #[error(transparent)]
+    Threads(#[from] ferofs_threads::Error),
     /// An image that is a source, or the image that was just built, could not be read.
     #[error(transparent)]
     Read(ferofs_read::Error),
@@ -173,23 +170,23 @@ pub enum Error {
 impl Error {
     /// An I/O failure of `action` on `path`.
     pub fn io(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: Some(path.as_ref().to_owned()), source: source.into() }
+        Self::Io(IoError::new(action, path, source))
     }
 
     /// An I/O failure of `action` on something without a name.
     pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::Io { action, path: None, source: source.into() }
+        Self::Io(IoError::unnamed(action, source))
     }
 
     /// Whether a source's file could not be opened or read. Call it only for errors of reading a
     /// source: errors of writing have the same type.
     pub(crate) fn is_unreadable(&self) -> bool {
         match self {
-            Self::Io { .. } => true,
+            Self::Io(_) => true,
             // A damaged file of an image, or a read error of the image.
             Self::InSource { source, .. } => match &**source {
                 Self::Read(error) => error.corruption().is_some(),
-                error => matches!(error, Self::Io { .. }),
+                error => matches!(error, Self::Io(_)),
             },
             _ => false,
         }
@@ -333,7 +330,7 @@ pub enum Warning {
 impl From<ferofs_read::Error> for Error {
     fn from(error: ferofs_read::Error) -> Self {
         match error {
-            ferofs_read::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_read::Error::Io(error) => Self::Io(error),
             ferofs_read::Error::Interrupted => Self::Interrupted,
             error => Self::Read(error),
         }
@@ -356,27 +353,11 @@ impl From<ferofs_codec::EncodeError> for Error {
 impl From<ferofs_patch::Error> for Error {
     fn from(error: ferofs_patch::Error) -> Self {
         match error {
-            ferofs_patch::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_patch::Error::Io(error) => Self::Io(error),
             ferofs_patch::Error::Interrupted => Self::Interrupted,
             ferofs_patch::Error::Read(error) => Self::Read(error),
             ferofs_patch::Error::Patch(fault) => Self::Patch(fault),
             error => Self::Apply(error),
-        }
-    }
-}
-
-impl From<ferofs_host::IoError> for Error {
-    fn from(error: ferofs_host::IoError) -> Self {
-        let ferofs_host::IoError { action, path, source, .. } = error;
-        Self::Io { action, path, source }
-    }
-}
-
-impl From<ferofs_threads::Error> for Error {
-    fn from(error: ferofs_threads::Error) -> Self {
-        match error {
-            ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
-            ferofs_threads::Error::Ended => Self::Interrupted,
         }
     }
 }

@@ -211,7 +211,7 @@ impl Estimator {
         let mut at = 0;
         for (from, to) in windows {
             while let Some((id, (start, end))) = pieces.peek().copied().copied() {
-                self.options.run.check_cancelled()?;
+                self.options.run.cancel.check()?;
                 let len = end - start;
                 let is_whole = len <= WHOLE;
                 if at >= to {

@@ -1,3 +1,5 @@
+//! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
+//!
 //! Build EROFS images from directories, archives, OCI images and other EROFS images, and from
 //! entries in memory.
 //!
@@ -35,6 +37,7 @@ mod data;
 mod error;
 mod estimate;
 #[cfg(feature = "patch")]
+#[doc(hidden)]
 pub mod incremental;
 mod metadata;
 mod options;

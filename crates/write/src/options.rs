@@ -21,7 +21,6 @@ pub(crate) mod source;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, Warning};
 pub use crate::options::attributes::{AttributeOptions, XattrOptions};
@@ -30,6 +29,7 @@ pub use crate::options::data::DataOptions;
 pub use crate::options::image::{ImageOptions, InodeOptions, OutputOptions};
 pub use crate::options::source::SourceOptions;
 use crate::progress::Progress;
+use ferofs_read::Cancel;
 
 /// The options of a build.
 ///
@@ -132,8 +132,8 @@ pub struct RunOptions {
     pub workers: Option<NonZeroUsize>,
     /// The build updates it while it runs.
     pub progress: Arc<Progress>,
-    /// Another thread sets it to stop the build, which then returns [`Error::Interrupted`].
-    pub cancel: Arc<AtomicBool>,
+    /// Another thread stops the build by it, which then returns [`Error::Interrupted`].
+    pub cancel: Cancel,
     /// Warnings are errors: the build then fails with [`Error::Warnings`] before the image gets its
     /// name.
     pub strict: bool,
@@ -154,16 +154,20 @@ impl RunOptions {
     /// order.
     ///
     /// # Errors
-    /// The error of the first task that fails; [`Error::Interrupted`]; [`Error::Io`] when the
+    /// The error of the first task that fails; [`Error::Interrupted`]; [`Error::Threads`] when the
     /// system starts no thread.
-    pub fn parallel<C, T: Send, E: From<ferofs_threads::Error> + From<Error> + Send>(
+    pub fn parallel<
+        C,
+        T: Send,
+        E: From<ferofs_threads::Error> + From<ferofs_read::Error> + Send,
+    >(
         &self,
         count: usize,
         context: impl Fn() -> C + Sync,
         task: impl Fn(&mut C, usize) -> Result<T, E> + Sync,
     ) -> Result<Vec<T>, E> {
         ferofs_threads::parallel(self.worker_count(), count, context, |context, number| {
-            self.check_cancelled()?;
+            self.cancel.check()?;
             task(context, number)
         })
     }
@@ -177,14 +181,6 @@ impl RunOptions {
             return Err(Error::Warnings(std::mem::take(warnings)));
         }
         Ok(())
-    }
-
-    /// Fails once [`Self::cancel`] is set.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`].
-    pub fn check_cancelled(&self) -> Result<()> {
-        if self.cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ferofs_format::Incompat;
+use ferofs_read::Count;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::Warning;
@@ -28,14 +29,14 @@ pub enum Stage {
 pub struct Progress {
     stage: AtomicU8,
     /// Files found by the walk so far.
-    pub found: AtomicU64,
+    pub found: Count,
     /// Regular files whose content is done; a large one counts once for each part.
-    pub files_done: AtomicU64,
+    pub files_done: Count,
     /// Bytes of content to be read; 0 until the walk is over. It falls when the build finds holes,
     /// which are not read.
-    pub bytes_total: AtomicU64,
+    pub bytes_total: Count,
     /// Bytes of content that were read and written.
-    pub bytes_done: AtomicU64,
+    pub bytes_done: Count,
     /// The time that each activity has taken so far.
     pub timings: Timings,
     /// The excludes that matched a name so far.

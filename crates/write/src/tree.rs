@@ -310,7 +310,7 @@ pub(crate) fn apply_overrides(
     let target = &options.target;
     if target.labels.is_some() || target.fs_config.is_some() {
         for id in tree.ids() {
-            run.check_cancelled()?;
+            run.cancel.check()?;
             let path = target_path(&target.mount_point, &tree.path_bytes(id));
             if let Some(config) = &target.fs_config {
                 apply_fs_config(tree, id, config, &path)?;

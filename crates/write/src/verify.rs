@@ -87,7 +87,7 @@ impl Verifier<'_> {
         nids[NodeId::ROOT.index()] = Some(image.root()?.nid());
         // The node of a directory comes after that of its parent.
         for node in self.tree.ids() {
-            self.options.run.check_cancelled()?;
+            self.options.run.cancel.check()?;
             let (Kind::Directory(dir), Some(nid)) = (self.tree.node(node).kind, nids[node.index()])
             else {
                 continue;

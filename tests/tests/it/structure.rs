@@ -33,7 +33,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "host",
         &[
-            &["error", "preload", "replaced", "device", "known_format", "patterns"],
+            &["preload", "replaced", "device", "known_format", "patterns"],
             &["open", "stat", "new_file"],
             &["lib"],
         ],

@@ -5,11 +5,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 #[cfg(target_os = "linux")]
 use ferofs::patch::{PatchReader, PieceCache};
-use ferofs::read::{FileSource, Image, OpenOptions, Source};
+use ferofs::read::{Cancel, FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
 use ferofs_threads::limited_memory;
 
@@ -180,7 +179,7 @@ fn patched(
     let cache = PieceCache::default();
     for (path, file) in patches {
         let mut patches = PatchReader::new(Arc::new(file)).about(&path)?;
-        (image, _) = patches.overlay(image, &cache, &AtomicBool::new(false)).about(&path)?;
+        (image, _) = patches.overlay(image, &cache, &Cancel::default()).about(&path)?;
     }
     Ok(image)
 }

@@ -79,8 +79,8 @@ impl Reader<'_> {
         loop {
             let read = self.image.read_at(file, offset, &mut self.buffer);
             let len = read.map_err(|error| match error {
-                Error::Io { action, path: None, source } => {
-                    Failure::about(self.subject, Error::io(action, path, source))
+                Error::Io(error) if error.path.is_none() => {
+                    Failure::about(self.subject, error.about(path))
                 }
                 error => Failure::about(self.subject, format!("{}: {error}", Escaped::path(path))),
             })?;

@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ferofs::check::{Finding, Options, Report, check_until_stopped};
 use ferofs::read::Image;
@@ -108,7 +107,7 @@ fn run_one(args: &Args, image_args: &ImageArgs) -> Outcome {
 fn show_progress(options: &Options) -> Option<Display> {
     let progress = Arc::clone(&options.progress);
     Display::on_terminal(move |bar| {
-        bar.set_message(format!("{} files found", progress.inodes.load(Ordering::Relaxed)));
+        bar.set_message(format!("{} files found", progress.inodes.get()));
     })
 }
 

@@ -3,11 +3,10 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::Subcommand;
 use ferofs::patch::{DeltaFile, DeltaOptions, create_delta, part_file};
-use ferofs::read::Hex;
+use ferofs::read::{Cancel, Count, Hex};
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -219,15 +218,15 @@ fn apply(args: &ApplyArgs) -> Outcome {
     }
     let delta = open(&args.delta)?;
     args.signature.check(&signed_text(&delta))?;
-    let cancel = Arc::new(AtomicBool::new(false));
+    let cancel = Cancel::default();
     cancel_on_signals(&cancel, GRACE_PERIOD)?;
-    let (done, total) = (Arc::new(AtomicU64::new(0)), HumanBytes(delta.delta().header().new_size));
+    let (done, total) = (Arc::new(Count::default()), HumanBytes(delta.delta().header().new_size));
     let shown = Arc::clone(&done);
     let display = Display::on_terminal(move |bar| {
-        let done = HumanBytes(shown.load(Ordering::Relaxed));
+        let done = HumanBytes(shown.get());
         bar.set_message(format!("{done} of {total} written"));
     });
-    let written = |len| done.store(len, Ordering::Relaxed);
+    let written = |len| done.set(len);
     let force = args.overwrite.is_forced();
     let applied = delta.apply(&args.old, &args.new, args.resume, force, written, &cancel);
     drop(display);
@@ -235,7 +234,7 @@ fn apply(args: &ApplyArgs) -> Outcome {
         let failure = Failure::without_subject(error);
         // A MiB is written when it is complete. No part file is left if no space is.
         match part_file(&args.new) {
-            _ if is_stream || done.load(Ordering::Relaxed) < 1 << 20 => failure,
+            _ if is_stream || done.get() < 1 << 20 => failure,
             None => failure.with_hint("NEW is incomplete: --resume continues there"),
             Some(part) if part.exists() => failure.with_hint(match args.new.exists() {
                 true => "NEW is as before, and --resume continues",

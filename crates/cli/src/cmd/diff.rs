@@ -4,7 +4,6 @@ use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
 use ferofs::diff::{Change, ChangeKind, Differences, Event, Options, Selection, Side, Stat, diff};
@@ -125,7 +124,7 @@ fn compare(args: &Args) -> Outcome {
     let progress = Arc::clone(&options.compared);
     let display = (!args.quiet).then(|| {
         Display::on_terminal(move |bar| {
-            bar.set_message(format!("{} files compared", progress.load(Ordering::Relaxed)));
+            bar.set_message(format!("{} files compared", progress.get()));
         })
     });
     let compared = diff(&first, &second, &options, |event| {

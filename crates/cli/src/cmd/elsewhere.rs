@@ -6,15 +6,14 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use clap::Subcommand;
-use ferofs::Error;
 use ferofs::escape::Escaped;
 use ferofs::extract::{Options, Summary, extract_portable, write_tar};
 use ferofs::read::FileSource;
 use ferofs::read::names::{bytes_of, path_of};
 use ferofs::verity::{Seal, appended_position, check_end, verify_all};
+use ferofs::{Error, IoError};
 use indicatif::HumanBytes;
 
 use super::{cat, check, inspect, ls};
@@ -142,12 +141,13 @@ fn extract(args: &ExtractArgs) -> Outcome {
         path.file_name().map(|name| path_of(bytes_of(name).into_owned())).unwrap_or_default();
     let (progress, total) = (options.progress.clone(), image.superblock().inodes);
     let display = Display::on_terminal(move |bar| {
-        let (names, bytes) =
-            (progress.names.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
+        let (names, bytes) = (progress.names.get(), progress.bytes.get());
         bar.set_message(format!("{names} of about {total} files, {}", HumanBytes(bytes)));
     });
     let print_error = |path: &Path, error: &Error| match error {
-        Error::Io { path: Some(_), .. } | Error::XattrLost { .. } | Error::SocketInTar(_) => {
+        Error::Io(IoError { path: Some(_), .. })
+        | Error::XattrLost { .. }
+        | Error::SocketInTar(_) => {
             message!("{error}")
         }
         _ => message!("{}: {}: {error}", Escaped::path(&args.image.path), Escaped::path(path)),
@@ -180,7 +180,7 @@ fn to_archive(
 ) -> Result<Summary, Failure> {
     let to_stdout = archive == Path::new("-");
     let failed = |error: Error| {
-        if matches!(error, Error::Io { path: Some(_), .. }) {
+        if matches!(error, Error::Io(IoError { path: Some(_), .. })) {
             // The path is that of a file in the image.
             return Failure::about(image, error);
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferofs::extract::{Existing, Options, Selection, Summary, extract, write_tar};
 use ferofs::read::{Image, Inode, Nid};
-use ferofs::{Error, NewFile};
+use ferofs::{Error, IoError, NewFile};
 use indicatif::HumanBytes;
 
 use super::paths;
@@ -243,7 +243,7 @@ fn execute_tar(
             print_error(name, path, error)
         });
         summary.map_err(|error| {
-            if matches!(error, Error::Io { path: Some(_), .. }) {
+            if matches!(error, Error::Io(IoError { path: Some(_), .. })) {
                 // The path is that of a file in the image.
                 return Failure::about(name, error);
             }
@@ -290,7 +290,7 @@ pub(crate) fn execute(
         message!("{}: {more} more files exist already", Escaped::path(target));
     }
     let summary = result.map_err(|error| match &error {
-        Error::Io { source, .. } if is_full(source) => {
+        Error::Io(error) if is_full(&error.source) => {
             let hint =
                 format!("{error}; when there is space, `ferofs extract --skip-existing` continues");
             Failure::about(target, hint)
@@ -316,9 +316,8 @@ fn is_full(error: &std::io::Error) -> bool {
 fn display(image: &Image, options: &Options) -> Option<Display> {
     let (progress, total) = (options.progress.clone(), image.superblock().inodes);
     Display::on_terminal(move |bar| {
-        let names =
-            progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
-        let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
+        let names = progress.names.get() + progress.skipped.get();
+        let bytes = HumanBytes(progress.bytes.get());
         bar.set_message(format!("{names} of about {total} names, {bytes}"));
     })
 }
@@ -332,8 +331,8 @@ const EXISTING_LINES: u64 = 10;
 fn print_error(image: &Path, path: &Path, error: &Error) {
     // Errors of the system contain the path already, but for those of reading the image.
     match error {
-        Error::Io { path: None, .. } => {}
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
+        Error::Io(IoError { path: None, .. }) => {}
+        Error::Io(error) if error.source.kind() == std::io::ErrorKind::AlreadyExists => {
             return match EXISTING.fetch_add(1, Ordering::Relaxed) {
                 0 => message!("{error}; --overwrite replaces files that exist"),
                 1..EXISTING_LINES => message!("{error}"),

@@ -3,18 +3,17 @@
 use std::io;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ferofs::read::Source;
+use ferofs::read::{Cancel, Count, Source};
 use indicatif::{HumanBytes, ProgressBar};
 
 use super::output::shows_progress;
 
 /// The progress line, and the thread that draws it. Dropping this value removes the line.
 pub(crate) struct Display {
-    stop: Arc<AtomicBool>,
+    stop: Cancel,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -27,11 +26,11 @@ impl Display {
 
     /// Starts the thread. It draws the line ten times a second and calls `show` before each time.
     pub(crate) fn start(show: impl Fn(&ProgressBar) + Send + 'static) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let stop = Cancel::default();
+        let stopped = stop.clone();
         let draw = move || {
             let bar = ProgressBar::new_spinner();
-            while !stopped.load(Ordering::Relaxed) {
+            while !stopped.is_cancelled() {
                 show(&bar);
                 bar.tick();
                 std::thread::park_timeout(Duration::from_millis(100));
@@ -46,7 +45,7 @@ impl Display {
 
 impl Drop for Display {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.cancel();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             // A panic of the drawing code must not make the command fail.
@@ -59,17 +58,17 @@ impl Drop for Display {
 /// source.
 pub(crate) struct CountedSource<S> {
     source: S,
-    bytes: Arc<AtomicU64>,
+    bytes: Arc<Count>,
     _display: Option<Display>,
 }
 
 impl<S: Source> CountedSource<S> {
     /// Counts the reads of `source`; `done` is the word for what happens with the bytes: "hashed".
     pub(crate) fn new(source: S, done: &'static str) -> Self {
-        let bytes = Arc::new(AtomicU64::new(0));
+        let bytes = Arc::new(Count::default());
         let (read, total) = (Arc::clone(&bytes), source.size());
         let display = Display::on_terminal(move |bar| {
-            let read = HumanBytes(read.load(Ordering::Relaxed));
+            let read = HumanBytes(read.get());
             bar.set_message(format!("{read} of {} {done}", HumanBytes(total)));
         });
         Self { source, bytes, _display: display }
@@ -83,7 +82,7 @@ impl<S: Source> Source for CountedSource<S> {
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         self.source.read_exact_at(pos, buf)?;
-        self.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.bytes.add(buf.len() as u64);
         Ok(())
     }
 }

@@ -2,11 +2,10 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ferofs::build::{SourceFormat, Whiteouts};
+use ferofs::read::Cancel;
 use ferofs_serve::Location;
 use ferofs_serve::http::Client;
 use ferofs_serve::oci::{PushOptions, Reference, RegistryImage};
@@ -90,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "an image is pushed to a tag: its digest follows from it",
         ));
     }
-    let cancel = Arc::new(AtomicBool::new(false));
+    let cancel = Cancel::default();
     cancel_on_signals(&cancel)?;
     let remote = args.remote.options()?;
     let mut reading = remote.oci.clone();
@@ -128,7 +127,7 @@ impl Args {
         layers: &[LayerFile],
         identity: &str,
         folder: &Path,
-        cancel: &Arc<AtomicBool>,
+        cancel: &Cancel,
     ) -> Result<Vec<PathBuf>, Failure> {
         if !self.layers {
             let path = folder.join("merged.erofs");

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::build::{Builder, SourceFormat, Whiteouts};
+use ferofs::read::Cancel;
 use ferofs::seal::BuildSeal;
 use ferofs::verity::{Digest, Params};
 use ferofs_serve::oci::{ImageConfig, LayerKind, RegistryImage};
@@ -32,16 +32,14 @@ pub(super) fn fetch(
     config: &ImageConfig,
     folder: &Path,
     options: &PullOptions,
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Result<Vec<LayerFile>, Failure> {
     let location = format!("oci://{}", image.reference());
     let size = image.layers().map(|layer| layer.size).sum();
     let transfer = Transfer::start("fetched");
     let (mut files, mut known, mut done) = (Vec::new(), HashMap::new(), 0);
     for (number, (layer, diff_id)) in image.layers().zip(config.diff_ids()).enumerate() {
-        if cancel.load(Ordering::Relaxed) {
-            return Err(Failure::complete("interrupted"));
-        }
+        cancel.check().without_subject()?;
         let format = match layer.kind {
             LayerKind::Tar => SourceFormat::Tar,
             LayerKind::Erofs | LayerKind::ZstdErofs => SourceFormat::Image,
@@ -93,7 +91,7 @@ pub(super) fn build(
     layers: &[LayerFile],
     target: &Target<'_>,
     form: &FormArgs,
-    cancel: &Arc<AtomicBool>,
+    cancel: &Cancel,
 ) -> Result<Option<Digest>, Failure> {
     build_with(target, form, cancel, |builder| {
         for layer in layers {
@@ -107,7 +105,7 @@ pub(super) fn build(
 pub(super) fn build_with(
     target: &Target<'_>,
     form: &FormArgs,
-    cancel: &Arc<AtomicBool>,
+    cancel: &Cancel,
     add: impl FnOnce(&mut Builder) -> Result<(), Failure>,
 ) -> Result<Option<Digest>, Failure> {
     let mut builder = Builder::new();
@@ -116,7 +114,7 @@ pub(super) fn build_with(
     form.apply(options)?;
     options.image.uuid = Some(uuid(target.identity));
     options.image.build_time = Some(0);
-    options.run.cancel = Arc::clone(cancel);
+    options.run.cancel = cancel.clone();
     options.run.strict = is_strict();
     let seal = BuildSeal::appended(Params::default(), None, options.run.worker_count());
     let seal = Arc::new(seal.without_subject()?);

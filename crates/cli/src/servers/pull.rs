@@ -4,12 +4,11 @@
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs::escape::Escaped;
+use ferofs::read::Cancel;
 use ferofs::verity::Digest;
 use ferofs_serve::cache::Cache;
 use ferofs_serve::http::Client;
@@ -225,7 +224,7 @@ impl Args {
 
     /// Fetches all layers, and makes one image of them.
     fn assemble(&self, reference: &Reference, image: &RegistryImage) -> Outcome {
-        let cancel = Arc::new(AtomicBool::new(false));
+        let cancel = Cancel::default();
         cancel_on_signals(&cancel)?;
         let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
         let scratch = Scratch::new(folder.unwrap_or(Path::new(".")))?;

@@ -3,10 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ferofs::build::Whiteouts;
-use ferofs::read::{FileSource, Hex, Image, OpenOptions};
+use ferofs::read::{Cancel, FileSource, Hex, Image, OpenOptions};
 use ferofs_serve::Location;
 use ferofs_serve::http::Client;
 use ferofs_serve::oci::{ImageConfig, LayerKind, PushOptions, RegistryImage};
@@ -161,7 +160,7 @@ impl Difference {
                 "a base has EROFS images as layers: `ferofs convert` makes it of other images";
             return Err(Failure::about(&location, problem));
         }
-        let cancel = Arc::new(AtomicBool::new(false));
+        let cancel = Cancel::default();
         cancel_on_signals(&cancel)?;
         let config = base.config(deadline()).map_err(Failure::complete)?;
         let scratch = Scratch::new(args.cache.open()?.folder())?;
@@ -180,7 +179,7 @@ impl Difference {
         };
         let open = |path: &Path| {
             let mut options = OpenOptions::default();
-            options.cancel = Some(Arc::clone(&cancel));
+            options.cancel = cancel.clone();
             let file = FileSource::open(path, 0).without_subject()?;
             Image::open_with(Box::new(file), Vec::new(), &options).about(path)
         };

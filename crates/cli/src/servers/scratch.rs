@@ -2,9 +2,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
+use ferofs::read::Cancel;
 use parking_lot::Mutex;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use tempfile::TempDir;
@@ -15,9 +14,9 @@ use crate::signals::{GRACE_PERIOD, cancel_and_clean_up};
 /// The temporary folders of this process.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Makes SIGINT and SIGTERM set `cancel`. If they end the process, it removes its temporary
-/// folders.
-pub(super) fn cancel_on_signals(cancel: &Arc<AtomicBool>) -> Result<(), Failure> {
+/// Makes SIGINT and SIGTERM cancel the work of `cancel`. If they end the process, it removes its
+/// temporary folders.
+pub(super) fn cancel_on_signals(cancel: &Cancel) -> Result<(), Failure> {
     cancel_and_clean_up(cancel, GRACE_PERIOD, || {
         for folder in FOLDERS.lock().iter() {
             // An error here cannot be reported better than by the exit code.

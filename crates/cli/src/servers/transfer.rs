@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ferofs::escape::Escaped;
+use ferofs::read::Count;
 use ferofs_serve::http::Client;
 use ferofs_serve::oci::{PushOptions, Pushed, Reference, push};
 use indicatif::HumanBytes;
@@ -26,18 +26,18 @@ pub(super) fn deadline() -> Instant {
 
 /// The progress of a transfer. The line is removed when this is dropped.
 pub(super) struct Transfer {
-    counters: Arc<[AtomicU64; 2]>,
+    counters: Arc<[Count; 2]>,
     _display: Option<Display>,
 }
 
 impl Transfer {
     /// Starts to show how many bytes are `verb`: "sent".
     pub(super) fn start(verb: &'static str) -> Self {
-        let counters = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let counters = Arc::<[Count; 2]>::default();
         let shown = Arc::clone(&counters);
         let display = Display::on_terminal(move |bar| {
             let [done, size] = &*shown;
-            let (done, size) = (done.load(Ordering::Relaxed), size.load(Ordering::Relaxed));
+            let (done, size) = (done.get(), size.get());
             bar.set_message(format!("{} of {} {verb}", HumanBytes(done), HumanBytes(size)));
         });
         Self { counters, _display: display }
@@ -45,8 +45,8 @@ impl Transfer {
 
     pub(super) fn set(&self, done: u64, size: u64) {
         let [known_done, known_size] = &*self.counters;
-        known_done.store(done, Ordering::Relaxed);
-        known_size.store(size, Ordering::Relaxed);
+        known_done.set(done);
+        known_size.set(size);
     }
 }
 

@@ -4,12 +4,11 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use ferofs_format::{BlockSize, BytePos, Fault, Structure};
-use ferofs_read::Extent;
 use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::escape::Escaped;
+use ferofs_read::{Count, Extent};
 use ferofs_verity::IntegrityError;
 use parking_lot::Mutex;
 
@@ -31,7 +30,7 @@ pub struct Options {
 pub struct Progress {
     /// Inodes that the walk found until now. The superblock has their number, which a damaged image
     /// may lie about.
-    pub inodes: AtomicU64,
+    pub inodes: Count,
 }
 
 impl Default for Options {

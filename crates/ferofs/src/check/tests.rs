@@ -73,17 +73,15 @@ fn damaged_data_and_wrong_links_are_found() {
 
 #[test]
 fn a_check_that_is_stopped_reports_what_it_found() {
-    use crate::read::OpenOptions;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
+    use crate::read::{Cancel, OpenOptions};
     let mut tampered = Tampered::new();
     // More blocks than the file has: found before the walk begins.
     tampered.put(1024 + 0x24, 0x00ff_ffff_u32.to_le_bytes());
-    let cancel = Arc::new(AtomicBool::new(false));
+    let cancel = Cancel::default();
     let mut options = OpenOptions::default();
-    options.cancel = Some(Arc::clone(&cancel));
+    options.cancel = cancel.clone();
     let image = Image::open_with(Box::new(tampered.bytes), Vec::new(), &options).unwrap();
-    cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    cancel.cancel();
     // A new thread has no work left that was charged before.
     let run = || {
         std::thread::scope(|scope| {

@@ -7,7 +7,6 @@
 mod seen;
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 
 use ferofs_format::{Fault, Nid, Structure};
 
@@ -184,7 +183,7 @@ impl<'a> Walk<'a> {
     fn add_inode(&mut self, name: Name, inode: &Inode) {
         self.seen.insert(inode.nid(), Links::first(inode));
         self.directories = self.directories.saturating_add(inode.is_dir().into());
-        self.progress.inodes.fetch_add(1, Ordering::Relaxed);
+        self.progress.inodes.add(1);
         self.tasks.push(Task::new(name, inode.clone()));
     }
 

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use ferofs_read::{FileType, Rdev, Timestamp};
+use ferofs_read::{Count, FileType, Rdev, Timestamp};
 
 use crate::error::Error;
 use crate::select::Selection;
@@ -23,7 +22,7 @@ pub struct Options {
     /// The names to leave out, in both trees.
     pub select: Selection,
     /// Counts the names that were compared; other threads may read it meanwhile.
-    pub compared: Arc<AtomicU64>,
+    pub compared: Arc<Count>,
 }
 
 impl Default for Options {

@@ -336,7 +336,7 @@ mod tests {
         for name in ["/", "/etc", "../a/b", "a/"] {
             let error = child(dir, OsStr::new(name)).unwrap_err();
             assert!(
-                matches!(&error, Error::Io { source, .. } if source.raw_os_error() == Some(Errno::UCLEAN.raw_os_error())),
+                matches!(&error, Error::Io(error) if error.source.raw_os_error() == Some(Errno::UCLEAN.raw_os_error())),
                 "{name}: {error:?}"
             );
         }

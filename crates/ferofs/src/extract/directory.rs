@@ -39,7 +39,7 @@ const QUEUE: usize = 64;
 ///
 /// # Errors
 /// [`Error::Io`] for the target itself or when no thread can be started, [`Error::Interrupted`],
-/// and [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// and [`Error::Limit`].
 pub fn extract(
     image: &Image,
     from: &Inode,
@@ -75,9 +75,7 @@ pub fn extract(
         None => extraction.run(from)?,
     }
     extraction.report_lost_xattrs();
-    if options.cancel.load(Ordering::Relaxed) {
-        return Err(Error::Interrupted);
-    }
+    options.cancel.check()?;
     if let Some(error) = extraction.stopped.take() {
         return Err(error);
     }
@@ -127,7 +125,8 @@ impl Extraction<'_> {
             let threads = start(scope, workers, || {
                 let (serve, receiver) = (&serve, receiver.clone());
                 move || serve(receiver)
-            })?;
+            })
+            .map_err(Error::of_threads)?;
             drop(receiver);
             let mut schedule = Schedule::new(self.image, sender);
             feed(&mut schedule);
@@ -185,14 +184,14 @@ impl Extraction<'_> {
 
     fn make_dir(&self, path: &Path, last: &mut Option<(PathBuf, OwnedFd)>) -> Result<()> {
         self.charge_name(path)?;
-        self.options.progress.directories.fetch_add(1, Ordering::Relaxed);
+        self.options.progress.directories.add(1);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         if last.as_ref().is_none_or(|(path, _)| path != parent) {
             *last = Some((parent.to_owned(), self.target.open_dir(parent)?));
         }
         let Some((_, parent)) = last else { return Ok(()) };
         self.target.make_dir(parent, name, path)?;
-        self.options.progress.names.fetch_add(1, Ordering::Relaxed);
+        self.options.progress.names.add(1);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::options::{OnError, Options};
 use super::target::{FileId, Target};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoError, Result};
 
 /// The state that all threads of an extraction share.
 pub(super) struct Extraction<'a> {
@@ -67,7 +67,7 @@ impl Extraction<'_> {
     /// Counts a file that was created (`true`), existed already (`false`), or failed.
     pub(super) fn count_file(&self, path: &Path, made: Result<bool>) {
         if matches!(made, Ok(true)) {
-            self.options.progress.files.fetch_add(1, Ordering::Relaxed);
+            self.options.progress.files.add(1);
         }
         self.count(path, made);
     }
@@ -76,8 +76,8 @@ impl Extraction<'_> {
     pub(super) fn count(&self, path: &Path, made: Result<bool>) {
         let progress = &self.options.progress;
         match made {
-            Ok(true) => drop(progress.names.fetch_add(1, Ordering::Relaxed)),
-            Ok(false) => drop(progress.skipped.fetch_add(1, Ordering::Relaxed)),
+            Ok(true) => progress.names.add(1),
+            Ok(false) => progress.skipped.add(1),
             Err(error) => self.report(path, Err(error)),
         }
     }
@@ -85,7 +85,7 @@ impl Extraction<'_> {
     /// Whether the extraction is to end.
     pub(super) fn is_stopped(&self) -> bool {
         let panicked = self.panicked.load(Ordering::Relaxed);
-        panicked || self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
+        panicked || self.options.cancel.is_cancelled() || self.stopped.get().is_some()
     }
 
     /// Charges the work of creating a name in the directory `dir`: about 10 us, and 0.1 us for each
@@ -103,7 +103,7 @@ impl Extraction<'_> {
                 let _ = self.stopped.set(error);
                 return;
             }
-            self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
+            self.options.progress.failures.add(1);
             (self.on_error)(path, &error);
         }
     }
@@ -113,7 +113,7 @@ impl Extraction<'_> {
 /// files are open.
 fn is_lasting(error: &Error) -> bool {
     // The image is only read.
-    let Error::Io { action, source, .. } = error else { return false };
+    let Error::Io(IoError { action, source, .. }) = error else { return false };
     let errno = source.raw_os_error().map(Errno::from_raw_os_error);
     match errno {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::MFILE | Errno::NFILE) => true,

@@ -1,7 +1,6 @@
 //! Lists the names that an extraction creates, for callers that keep a record of them.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use super::options::{OnError, Options};
 use super::walk::{Step, Walk};
@@ -33,7 +32,7 @@ pub fn inventory(
     visit: &mut dyn FnMut(Entry<'_>) -> Result<()>,
 ) -> Result<()> {
     let report = |path: &Path, error: &Error| {
-        options.progress.failures.fetch_add(1, Ordering::Relaxed);
+        options.progress.failures.add(1);
         on_error(path, error);
     };
     let mut visit_inode = |path: &Path, inode: &Inode, first: Option<PathBuf>| match image
@@ -52,9 +51,7 @@ pub fn inventory(
     }
     let mut walk = Walk::new(image, from, &options.select);
     while let Some(step) = walk.next() {
-        if options.cancel.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
+        options.cancel.check()?;
         match step {
             Step::Dir(dir) => visit_inode(&walk.path(dir), walk.inode(dir), None)?,
             Step::Files(dir, files) => {

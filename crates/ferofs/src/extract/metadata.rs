@@ -3,7 +3,6 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use rustix::fs::{Gid, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
@@ -127,7 +126,7 @@ impl Extraction<'_> {
         let lost = std::mem::take(&mut *self.lost_xattrs.lock());
         for (name, Unsupported { path, files, error }) in lost {
             if name.as_bytes() == CAPABILITIES {
-                self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
+                self.options.progress.failures.add(1);
             }
             let name = Escaped(name.as_bytes()).to_string();
             let source = match error {

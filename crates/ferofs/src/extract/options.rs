@@ -3,9 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::select::Selection;
+use ferofs_read::{Cancel, Count};
 
 /// The options of an extraction.
 #[derive(Clone, Debug)]
@@ -26,9 +26,9 @@ pub struct Options {
     pub xattrs: bool,
     /// Counters that another thread can read.
     pub progress: Arc<Progress>,
-    /// Another thread sets this to end the extraction with
+    /// Another thread ends the extraction by it, with
     /// [`Error::Interrupted`](crate::Error::Interrupted).
-    pub cancel: Arc<AtomicBool>,
+    pub cancel: Cancel,
 }
 
 impl Default for Options {
@@ -44,7 +44,7 @@ impl Default for Options {
             permissions: true,
             xattrs: true,
             progress: Arc::default(),
-            cancel: Arc::default(),
+            cancel: Cancel::default(),
         }
     }
 }
@@ -68,17 +68,17 @@ pub enum Existing {
 #[non_exhaustive]
 pub struct Progress {
     /// Names that were created.
-    pub names: AtomicU64,
+    pub names: Count,
     /// Files other than directories that were created, each once.
-    pub files: AtomicU64,
+    pub files: Count,
     /// Directories that were created or existed, the first one included.
-    pub directories: AtomicU64,
+    pub directories: Count,
     /// Names that existed already and stayed.
-    pub skipped: AtomicU64,
+    pub skipped: Count,
     /// Bytes of the content of regular files, holes included.
-    pub bytes: AtomicU64,
+    pub bytes: Count,
     /// Names that could not be extracted, or only in part, and attributes that could not be set.
-    pub failures: AtomicU64,
+    pub failures: Count,
 }
 
 /// The counters at the end of an extraction.
@@ -104,14 +104,13 @@ pub type OnError<'a> = &'a (dyn Fn(&Path, &crate::error::Error) + Sync);
 
 impl Progress {
     pub(super) fn summary(&self) -> Summary {
-        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Summary {
-            names: get(&self.names),
-            files: get(&self.files),
-            directories: get(&self.directories),
-            skipped: get(&self.skipped),
-            bytes: get(&self.bytes),
-            failures: get(&self.failures),
+            names: self.names.get(),
+            files: self.files.get(),
+            directories: self.directories.get(),
+            skipped: self.skipped.get(),
+            bytes: self.bytes.get(),
+            failures: self.failures.get(),
         }
     }
 }

@@ -16,14 +16,13 @@ use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use ferofs_format::FileOffset;
 use ferofs_format::units::{to_u64, to_usize};
 
 use super::options::{OnError, Options, Summary};
 use super::walk::{Name, Step, Walk};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoError, Result};
 use crate::inspect::type_name;
 use ferofs_read::escape::Escaped;
 use ferofs_read::{ExtentData, FileType, Image, Inode};
@@ -39,7 +38,7 @@ const PIECE: u64 = 1 << 20;
 ///
 /// # Errors
 /// [`Error::Io`] for the target itself, or when the image cannot be read or the target is full;
-/// [`Error::Interrupted`], and [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// [`Error::Interrupted`], and [`Error::Limit`].
 pub fn extract_portable(
     image: &Image,
     from: &Inode,
@@ -86,9 +85,7 @@ impl Extraction<'_> {
         let mut walk = Walk::new(image, from, &self.options.select);
         let mut links = Vec::new();
         while let Some(step) = walk.next() {
-            if self.options.cancel.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
+            self.options.cancel.check()?;
             match step {
                 Step::Dir(dir) => {
                     let path = walk.path(dir);
@@ -167,7 +164,7 @@ impl Extraction<'_> {
         if self.options.permissions {
             set_permissions(&file, inode.permissions()).map_err(failed("set permissions"))?;
         }
-        self.options.progress.bytes.fetch_add(inode.size(), Ordering::Relaxed);
+        self.options.progress.bytes.add(inode.size());
         self.note_xattrs(path, inode)
     }
 
@@ -240,10 +237,10 @@ impl Extraction<'_> {
     fn count(&self, path: &Path, made: Result<()>) -> Result<()> {
         let progress = &self.options.progress;
         match made {
-            Ok(()) => drop(progress.names.fetch_add(1, Ordering::Relaxed)),
+            Ok(()) => progress.names.add(1),
             Err(error) if error.ends_all() || is_lasting(&error) => return Err(error),
             Err(error) => {
-                progress.failures.fetch_add(1, Ordering::Relaxed);
+                progress.failures.add(1);
                 (self.on_error)(path, &error);
             }
         }
@@ -254,7 +251,7 @@ impl Extraction<'_> {
 /// Whether all other files would also fail: the image cannot be read, or the target is full or
 /// read-only.
 fn is_lasting(error: &Error) -> bool {
-    let Error::Io { path, source, .. } = error else { return false };
+    let Error::Io(IoError { path, source, .. }) = error else { return false };
     let kinds = [
         io::ErrorKind::StorageFull,
         io::ErrorKind::QuotaExceeded,

@@ -17,7 +17,6 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
 use ferofs_format::FileOffset;
@@ -26,7 +25,7 @@ use super::boundary::boundary;
 use super::options::{OnError, Options, Summary};
 use super::walk::{File, Step, Walk};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoError, Result};
 use ferofs_format::units::to_u64;
 use ferofs_format::xattr::acl;
 use ferofs_read::names::bytes_of;
@@ -50,7 +49,7 @@ const RECORD: usize = 20 * BLOCK;
 ///
 /// # Errors
 /// [`Error::Io`] when `out` fails, the image cannot be read, or no thread can be started;
-/// [`Error::Interrupted`]; [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
+/// [`Error::Interrupted`]; [`Error::Limit`].
 pub fn write_tar(
     image: &Image,
     from: &Inode,
@@ -66,13 +65,14 @@ pub fn write_tar(
     let (used, spare) = unbounded::<Vec<u8>>();
     let image = &image.cancelled_by(&options.cancel);
     let mut archive = Archive { image, options, on_error, stopped: OnceLock::new() };
-    let failed = |e| Error::io_unnamed("write archive", e);
+    let failed = |e| IoError::unnamed("write archive", e);
     let mut written = 0u64;
     std::thread::scope(|scope| {
         start(scope, workers, || {
             let (archive, task, spare) = (&archive, task.clone(), spare.clone());
             move || archive.serve(task, spare)
-        })?;
+        })
+        .map_err(Error::of_threads)?;
         drop((task, spare));
         let mut feeder = Feeder {
             archive: &archive,
@@ -87,7 +87,8 @@ pub fn write_tar(
         start(scope, 1, || {
             let feed = feed.take();
             move || feed.map_or((), |mut feed| feed())
-        })?;
+        })
+        .map_err(Error::of_threads)?;
         for chunk in ordered {
             // The sender is gone only if the worker panicked: the scope continues the panic.
             let Ok(bytes) = chunk.recv() else { break };
@@ -101,9 +102,7 @@ pub fn write_tar(
         }
         Ok::<_, Error>(())
     })?;
-    if options.cancel.load(Ordering::Relaxed) {
-        return Err(Error::Interrupted);
-    }
+    options.cancel.check()?;
     if let Some(error) = archive.stopped.take() {
         return Err(error);
     }
@@ -165,7 +164,7 @@ impl Archive<'_> {
                             content.fill(0);
                             self.report(&path, error.into());
                         }
-                        self.options.progress.bytes.fetch_add(len, Ordering::Relaxed);
+                        self.options.progress.bytes.add(len);
                     }
                 }
             }
@@ -175,14 +174,14 @@ impl Archive<'_> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
+        self.options.cancel.is_cancelled() || self.stopped.get().is_some()
     }
 
     /// Reports the failure of a file. A limit, or an image that cannot be read, ends the archive.
     fn report(&self, path: &Path, error: Error) {
         // An I/O error without a path is one of the image; those of single files have a path.
         let (error, is_image) = match error {
-            Error::Io { action, path: None, source } => (Error::io(action, path, source), true),
+            Error::Io(error) if error.path.is_none() => (error.about(path).into(), true),
             error => (error, false),
         };
         if is_image || error.ends_all() {
@@ -190,7 +189,7 @@ impl Archive<'_> {
             let _ = self.stopped.set(error);
             return;
         }
-        self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
+        self.options.progress.failures.add(1);
         (self.on_error)(path, &error);
     }
 }
@@ -363,7 +362,7 @@ impl Feeder<'_, '_> {
     }
 
     fn put_header(&mut self, header: &Header) -> Result<(), WriterEnded> {
-        self.archive.options.progress.names.fetch_add(1, Ordering::Relaxed);
+        self.archive.options.progress.names.add(1);
         let bytes = header.to_bytes();
         let weight = to_u64(bytes.len());
         self.put(Part::Bytes(bytes), weight)

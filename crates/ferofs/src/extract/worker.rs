@@ -108,7 +108,7 @@ impl<'a, 'b> Worker<'a, 'b> {
                     rustix::fs::ftruncate(&file, size)
                         .map_err(|e| Error::io("set size of", path(), e))?;
                 }
-                self.extraction.options.progress.bytes.fetch_add(size, Ordering::Relaxed);
+                self.extraction.options.progress.bytes.add(size);
                 self.extraction.set_metadata(&Address::Open(file.as_fd()), inode, &path());
                 return Ok(true);
             }
@@ -165,11 +165,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             let Some(file) = file else { return Ok(()) };
             let (image, inode) = (self.extraction.image, &large.item.file.inode);
             let range = boundary(image, inode, range.start)?..boundary(image, inode, range.end)?;
-            self.extraction
-                .options
-                .progress
-                .bytes
-                .fetch_add(range.end.saturating_sub(range.start), Ordering::Relaxed);
+            self.extraction.options.progress.bytes.add(range.end.saturating_sub(range.start));
             self.content.write(image, inode, file, range, &path).map(drop)
         });
         if let Err(error) = written {

@@ -1,9 +1,8 @@
 //! Checks that an image is the one that a patch is for, and says what it is otherwise.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
 
-use ferofs_read::{Source, Uuid};
+use ferofs_read::{Cancel, Source, Uuid};
 
 use crate::error::{Error, PatchFault, Result};
 use crate::format::header::Header;
@@ -99,7 +98,7 @@ pub(super) fn check_base(
     image: &dyn Source,
     area: &SuperblockArea,
     patch: &Patch,
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Result<PartDigests> {
     let header = patch.header();
     let fault = |fault| Err(Error::Patch(fault));

@@ -11,10 +11,9 @@
 //! because of the journal alone, and the digest of the result is compared at the end as always.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ferofs_format::Compat;
-use ferofs_read::Source;
+use ferofs_read::{Cancel, Count, Source};
 
 use crate::apply::commit::{recover, switch};
 use crate::apply::medium::Medium;
@@ -143,11 +142,11 @@ fn last_record(source: &dyn Source, end: u64) -> Result<Option<Record>> {
 #[non_exhaustive]
 pub struct ApplyProgress {
     /// Bytes that the patches append, which were checked against the image.
-    pub appended: AtomicU64,
+    pub appended: Count,
     /// Bytes of these that are written.
-    pub written: AtomicU64,
+    pub written: Count,
     /// Bytes of [`Self::written`] that an interrupted application of the patch had written.
-    pub resumed: AtomicU64,
+    pub resumed: Count,
 }
 
 impl ApplyProgress {
@@ -159,13 +158,13 @@ impl ApplyProgress {
             .filter(|(_, there)| **there)
             .map(|((range, _), _)| len(&range));
         let found = found.fold(0, u64::saturating_add);
-        self.appended.fetch_add(len(&(patch.base_size()..patch.result_size())), Ordering::Relaxed);
-        self.resumed.fetch_add(found, Ordering::Relaxed);
-        self.written.fetch_add(found, Ordering::Relaxed);
+        self.appended.add(len(&(patch.base_size()..patch.result_size())));
+        self.resumed.add(found);
+        self.written.add(found);
     }
 
     pub(super) fn add_written(&self, range: &Range<u64>) {
-        self.written.fetch_add(len(range), Ordering::Relaxed);
+        self.written.add(len(range));
     }
 }
 
@@ -177,7 +176,7 @@ const fn len(range: &Range<u64>) -> u64 {
 pub(super) fn pieces_there<M: Medium>(
     medium: &M,
     patch: &Patch,
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Result<Vec<bool>> {
     // The first sector has the journal.
     let first = patch.base_size().saturating_add(SECTOR_LEN);
@@ -186,9 +185,7 @@ pub(super) fn pieces_there<M: Medium>(
     patch
         .appended()
         .map(|(range, digest)| {
-            if cancel.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
+            cancel.check()?;
             if range.start < first || range.end > size {
                 return Ok(false);
             }

@@ -6,13 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ferofs_host::{
-    IoError, KnownFormat, follow_links, hidden_beside, is_descriptor, keep_access, open_in_place,
-    sync_name,
+    KnownFormat, follow_links, hidden_beside, is_descriptor, keep_access, open_in_place, sync_name,
 };
-use ferofs_read::{FileSource, Source};
+use ferofs_read::{Cancel, FileSource, Source};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -77,7 +75,7 @@ impl DeltaFile {
         resume: bool,
         force: bool,
         written: impl FnMut(u64),
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Result<Applied> {
         let Self { delta, name } = self;
         let is_stdout = new.as_os_str() == "-";
@@ -236,7 +234,7 @@ fn make(
     path: &Path,
     resume: bool,
     written: impl FnMut(u64),
-    cancel: &AtomicBool,
+    cancel: &Cancel,
 ) -> Tagged<Applied> {
     let new = |action| move |e: io::Error| of(Role::New)(Error::io(action, path, e));
     // What cannot be looked at may be a device.
@@ -255,8 +253,8 @@ fn make(
     let applied = applied.map_err(|(role, error)| {
         let is_replaced = path.exists();
         let full = match &error {
-            Error::Io { source, .. } if role == Role::New => {
-                Some(source.kind()).filter(|kind| is_full(*kind))
+            Error::Io(error) if role == Role::New => {
+                Some(error.source.kind()).filter(|kind| is_full(*kind))
             }
             _ => None,
         };
@@ -265,13 +263,13 @@ fn make(
             let _ = std::fs::remove_file(&part);
         }
         match (error, full) {
-            (Error::Io { action, path, source }, Some(kind)) => {
+            (Error::Io(mut error), Some(kind)) => {
                 let state = match is_replaced {
                     true => "NEW is as before, and needs space beside the new image",
                     false => "nothing of NEW is left",
                 };
-                let reason = format!("{source}; {state}");
-                (role, Error::Io { action, path, source: io::Error::new(kind, reason) })
+                error.source = io::Error::new(kind, format!("{}; {state}", error.source));
+                (role, error.into())
             }
             (error, _) => (role, error),
         }
@@ -288,8 +286,7 @@ fn make(
         let _ = std::fs::remove_file(&part);
         io("rename", e)
     })?;
-    let unsynced = |e: IoError| Error::Io { action: e.action, path: e.path, source: e.source };
-    sync_name(&path).map_err(|e| of(Role::New)(unsynced(e)))?;
+    sync_name(&path).map_err(|e| of(Role::New)(e.into()))?;
     Ok(applied)
 }
 

@@ -6,11 +6,10 @@
 use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 use ferofs_format::units::{to_u64, to_usize};
-use ferofs_read::Source;
+use ferofs_read::{Cancel, Source};
 use ferofs_threads as threads;
 
 /// Bytes of a part. Another size gives other digests, so it is part of the file format.
@@ -62,7 +61,7 @@ pub struct PartDigests {
 
 impl PartDigests {
     /// Hashes the first `size` bytes of `source`; bytes past its end count as zeroes.
-    pub fn of(source: &dyn Source, size: u64, cancel: &AtomicBool) -> Result<Self> {
+    pub fn of(source: &dyn Source, size: u64, cancel: &Cancel) -> Result<Self> {
         let count = to_usize(size.div_ceil(PART));
         let parts = hash(source, size, &(0..count).collect::<Vec<_>>(), cancel)?;
         Ok(Self { size, parts })
@@ -75,7 +74,7 @@ impl PartDigests {
         source: &dyn Source,
         size: u64,
         changed: &[Range<u64>],
-        cancel: &AtomicBool,
+        cancel: &Cancel,
     ) -> Result<Self> {
         let count = to_usize(size.div_ceil(PART));
         let kept = self.parts.len().min(count);
@@ -115,21 +114,14 @@ impl PartDigests {
     clippy::indexing_slicing,
     reason = "numbers of jobs are below `wanted.len()`, and `present <= len <= PART`, which `buffer` has"
 )]
-fn hash(
-    source: &dyn Source,
-    size: u64,
-    wanted: &[usize],
-    cancel: &AtomicBool,
-) -> Result<Vec<Digest>> {
+fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &Cancel) -> Result<Vec<Digest>> {
     let workers = threads::fitting_workers(None, PART).min(WORKERS_MAX);
     let have = source.size();
     // The digest of a part that is a hole: an image can have terabytes of them.
     let zeroes = OnceLock::new();
     let context = || (vec![0; to_usize(PART)], 0);
     threads::parallel(workers, wanted.len(), context, |(buffer, stored), number| {
-        if cancel.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
+        cancel.check()?;
         let start = to_u64(wanted[number]).saturating_mul(PART);
         let len = to_usize(size.saturating_sub(start).min(PART));
         let present = to_usize(have.saturating_sub(start)).min(len);
@@ -157,7 +149,7 @@ mod tests {
 
     #[test]
     fn only_changed_parts_are_hashed_again() {
-        let cancel = AtomicBool::new(false);
+        let cancel = Cancel::default();
         let mut image = vec![7u8; (3 << 20) + 5];
         let before = PartDigests::of(&image, image.len() as u64, &cancel).unwrap();
         image[2_000_000] = 8;
@@ -178,7 +170,7 @@ mod tests {
         let image: Vec<u8> = (0..(2 << 20) + 5_usize).map(|n| (n / 7) as u8).collect();
         let hex = |bytes: &[u8]| ferofs_format::text::Hex(bytes).to_string();
         let digest =
-            PartDigests::of(&image, image.len() as u64, &AtomicBool::new(false)).unwrap().digest();
+            PartDigests::of(&image, image.len() as u64, &Cancel::default()).unwrap().digest();
         assert_eq!(
             hex(&digest),
             "8e4614924ad7440b77ba1210965b77096cf112811903f26334a702cf8e1efec4"
@@ -192,7 +184,7 @@ mod tests {
     #[test]
     fn holes_count_as_zeroes() {
         use std::os::unix::fs::FileExt;
-        let (cancel, file) = (AtomicBool::new(false), tempfile::tempfile().unwrap());
+        let (cancel, file) = (Cancel::default(), tempfile::tempfile().unwrap());
         file.set_len((9 << 20) + 5).unwrap();
         file.write_all_at(b"data", (5 << 20) - 2).unwrap();
         let mut bytes = vec![0; (9 << 20) + 5];

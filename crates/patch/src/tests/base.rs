@@ -11,7 +11,7 @@ fn refused(medium: &Recorder, patch: &Patch) -> PatchFault {
     let applied = apply_to(medium, patch);
     let Err(crate::Error::Patch(fault)) = applied else { panic!("{applied:?}") };
     let bytes = medium.bytes.lock().unwrap().clone();
-    let over = overlay(Arc::new(bytes), patch, &AtomicBool::new(false)).map(drop);
+    let over = overlay(Arc::new(bytes), patch, &Cancel::default()).map(drop);
     assert!(matches!(over, Err(crate::Error::Patch(same)) if same == fault));
     fault
 }

@@ -2,7 +2,6 @@
 //! believed.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ferofs::patch::{DeltaOptions, create_delta};
 use ferofs_read::{FileOffset, Image};
@@ -67,12 +66,7 @@ pub(super) fn delta(dir: &Path, old: &[u8], new: &[u8]) -> (Vec<u8>, ferofs::pat
 
 pub(super) fn apply(old: &[u8], delta: &[u8]) -> Result<Vec<u8>> {
     let (mut out, old) = (Vec::new(), Arc::new(old.to_vec()) as Arc<dyn Source>);
-    Delta::read(delta)?.apply(
-        &old,
-        DeltaOutput::Stream(&mut out),
-        |_| {},
-        &AtomicBool::new(false),
-    )?;
+    Delta::read(delta)?.apply(&old, DeltaOutput::Stream(&mut out), |_| {}, &Cancel::default())?;
     Ok(out)
 }
 
@@ -178,7 +172,7 @@ fn resume(old: &[u8], delta: &[u8], new: &[u8], present: usize) {
     };
     let output = DeltaOutput::Resume(&there, &mut write);
     let applied =
-        Delta::read(delta).unwrap().apply(&old, output, |_| {}, &AtomicBool::new(false)).unwrap();
+        Delta::read(delta).unwrap().apply(&old, output, |_| {}, &Cancel::default()).unwrap();
     let expected = if present == new.len() { present } else { present / CHUNK * CHUNK };
     assert_eq!(applied.resumed as usize, expected, "{present}");
     assert!(out[..new.len()] == *new, "{present}");
@@ -194,7 +188,7 @@ fn other_data_is_replaced_only_with_force() {
     let is_replaced = |content: &[u8], resume, force| {
         std::fs::write(&out, content).unwrap();
         let delta = DeltaFile::open(&delta_path).unwrap();
-        let applied = delta.apply(&old_path, &out, resume, force, |_| {}, &AtomicBool::new(false));
+        let applied = delta.apply(&old_path, &out, resume, force, |_| {}, &Cancel::default());
         assert_eq!(applied.is_ok(), std::fs::read(&out).unwrap() == new);
         applied.is_ok()
     };

@@ -55,7 +55,7 @@ fn any_patch_can_follow_a_killed_change() {
             assert!(applied(state, &other) == expected, "{large} {number}");
             assert!(applied(state, &patch) == *new, "{large} {number}");
             // The image can be patched in memory, and can be the base of a new patch.
-            let over = overlay(Arc::new(state.clone()), &other, &AtomicBool::new(false)).unwrap();
+            let over = overlay(Arc::new(state.clone()), &other, &Cancel::default()).unwrap();
             assert_eq!(over.size(), expected.len() as u64);
             std::fs::write(fixture.path("image"), state).unwrap();
             fixture.create("third", "again").unwrap();
@@ -142,7 +142,6 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
 
 #[test]
 fn data_after_the_image_stays() {
-    let go = AtomicBool::new(false);
     let fixture = fixture(0);
     let (image, patch) = (fixture.image(), fixture.patch());
     for (zeroes, footer) in [(0, 64), (64, 64), (5000, 1)] {
@@ -155,7 +154,7 @@ fn data_after_the_image_stays() {
         let expected = PatchFault::TrailingData { end, pos };
         assert!(matches!(&refused, Error::Patch(fault) if *fault == expected), "{refused}");
         assert!(*medium.bytes.lock().unwrap() == with_footer);
-        apply(&medium, &patch, TrailingData::Overwrite, &go).unwrap();
+        apply(&medium, &patch, TrailingData::Overwrite, &Cancel::default()).unwrap();
         let patched = medium.bytes.into_inner().unwrap();
         assert_eq!(shown(patched.clone()), shown(applied(&image, &patch)));
         // The same for a rollback.

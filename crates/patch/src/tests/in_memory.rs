@@ -30,15 +30,18 @@ pub(super) fn random(seed: &mut u64) -> usize {
 
 #[test]
 fn any_range_has_the_bytes_of_the_applied_patch_whatever_stays_in_memory() {
-    let go = AtomicBool::new(false);
     for compression in [None, Some(Compression::lz4(0).unwrap())] {
         let fixture = fixture(compression);
         let (expected, patch) = (applied(&fixture.image(), &fixture.patch()), fixture.patch());
         assert!(patch.appended().count() >= 3);
         for limit in [0, 2 << 20, 5 << 20, 64 << 20] {
-            let image =
-                overlay_with(Arc::new(fixture.image()), &patch, &PieceCache::new(limit), &go)
-                    .unwrap();
+            let image = overlay_with(
+                Arc::new(fixture.image()),
+                &patch,
+                &PieceCache::new(limit),
+                &Cancel::default(),
+            )
+            .unwrap();
             assert_eq!(image.size(), expected.len() as u64);
             // Four readers at the same time.
             std::thread::scope(|scope| {
@@ -81,7 +84,6 @@ fn only_the_last_pieces_stay_in_memory() {
 
 #[test]
 fn several_patches_share_one_cache() {
-    let go = AtomicBool::new(false);
     let fixture = fixture(None);
     let first = fixture.patch();
     std::fs::write(fixture.path("image"), applied(&fixture.image(), &fixture.patch())).unwrap();
@@ -109,8 +111,8 @@ fn several_patches_share_one_cache() {
         old[*pos as usize..*pos as usize + root.len()].fill(0);
     }
     let cache = PieceCache::new(5 << 20);
-    let image = overlay_with(Arc::new(old), &first, &cache, &go).unwrap();
-    let image = overlay_with(image, &second, &cache, &go).unwrap();
+    let image = overlay_with(Arc::new(old), &first, &cache, &Cancel::default()).unwrap();
+    let image = overlay_with(image, &second, &cache, &Cancel::default()).unwrap();
     let mut bytes = vec![0; image.size() as usize];
     image.read_exact_at(0, &mut bytes).unwrap();
     assert!(bytes == both);
@@ -126,7 +128,7 @@ fn a_piece_that_is_decoded_again_must_be_the_same() {
     let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
     let (base, patch) = (Arc::new(Recorder::new(fixture.image())), fixture.patch());
     let image =
-        overlay_with(base.clone(), &patch, &PieceCache::new(0), &AtomicBool::new(false)).unwrap();
+        overlay_with(base.clone(), &patch, &PieceCache::new(0), &Cancel::default()).unwrap();
     let start = patch.base_size();
     let read = || {
         // Both pieces, so that each read decodes again.

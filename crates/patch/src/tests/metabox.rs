@@ -141,7 +141,7 @@ fn new_inodes_are_described_and_encoded_in_the_metabox() {
             create_patch(&fixture, &options);
             assert!(std::fs::read(fixture.path("patch")).unwrap() == file, "{what} {workers}");
         }
-        let over = overlay(Arc::new(fixture.image()), &patch, &AtomicBool::new(false)).unwrap();
+        let over = overlay(Arc::new(fixture.image()), &patch, &Cancel::default()).unwrap();
         let mut bytes = vec![0; over.size() as usize];
         over.read_exact_at(0, &mut bytes).unwrap();
         assert!(bytes == new, "{what}");

@@ -114,7 +114,6 @@ fn every_algorithm_gives_the_same_bytes_again() {
 
 #[test]
 fn a_patch_for_another_version_of_a_compressor_is_refused() {
-    let go = AtomicBool::new(false);
     let compression = Compression::lz4(0).unwrap();
     let fixture = fixture(&compression, 100_000);
     create(fixture.path("image"), &options(&fixture, &compression), fixture.path("patch")).unwrap();
@@ -134,7 +133,7 @@ fn a_patch_for_another_version_of_a_compressor_is_refused() {
         "{refused}"
     );
     assert!(*recorder.bytes.lock().unwrap() == fixture.image());
-    assert!(overlay(Arc::new(fixture.image()), &patch, &go).is_err());
+    assert!(overlay(Arc::new(fixture.image()), &patch, &Cancel::default()).is_err());
 }
 
 #[test]
@@ -164,8 +163,7 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
     // A file with other differences gets all attributes of the new file.
     std::fs::write(fixture.path("old/sub/small"), "other").unwrap();
     create(fixture.path("image"), &options, fixture.path("patch")).unwrap();
-    let patched =
-        overlay(Arc::new(fixture.image()), &fixture.patch(), &AtomicBool::new(false)).unwrap();
+    let patched = overlay(Arc::new(fixture.image()), &fixture.patch(), &Cancel::default()).unwrap();
     let image = Image::open(patched).unwrap();
     let disk = |path: &str| image.resolve(path.as_ref(), true).unwrap().on_disk().clone();
     assert_eq!((disk("sub/small").uid, disk("sub/small").mtime.secs), (77, 99));
@@ -334,7 +332,6 @@ fn program(seed: u64, len: usize, base: u32) -> Vec<u8> {
 
 #[test]
 fn a_program_with_other_addresses_is_a_delta() {
-    let go = AtomicBool::new(false);
     for compression in [None, Some(Compression::lz4(0).unwrap())] {
         let fixture = Fixture::new(compression);
         let len = 700_000;
@@ -359,7 +356,7 @@ fn a_program_with_other_addresses_is_a_delta() {
         let mut content = vec![0; len];
         image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
         assert!(content == program(1, len, 0x40)[..len]);
-        let over = overlay(Arc::new(fixture.image()), &patch, &go).unwrap();
+        let over = overlay(Arc::new(fixture.image()), &patch, &Cancel::default()).unwrap();
         let mut bytes = vec![0; over.size() as usize];
         over.read_exact_at(0, &mut bytes).unwrap();
         assert!(bytes == applied);

@@ -21,20 +21,16 @@ struct Applied {
 
 fn apply_again(image: Vec<u8>, patch: &Patch) -> Applied {
     let (medium, progress) = (Recorder::new(image), ApplyProgress::default());
-    apply_with(&medium, patch, TrailingData::Keep, &progress, &AtomicBool::new(false)).unwrap();
+    apply_with(&medium, patch, TrailingData::Keep, &progress, &Cancel::default()).unwrap();
     let appended = patch.result_size() - patch.base_size();
-    assert_eq!(progress.appended.into_inner(), appended);
-    assert_eq!(progress.written.into_inner(), appended);
+    assert_eq!(progress.appended.get(), appended);
+    assert_eq!(progress.written.get(), appended);
     let lens = medium.events.into_inner().unwrap().into_iter().map(|event| match event {
         Event::Write(pos, bytes) if pos >= patch.base_size() => bytes.len() as u64,
         _ => 0,
     });
     let written = lens.sum();
-    Applied {
-        result: medium.bytes.into_inner().unwrap(),
-        found: progress.resumed.into_inner(),
-        written,
-    }
+    Applied { result: medium.bytes.into_inner().unwrap(), found: progress.resumed.get(), written }
 }
 
 /// The pieces of `patch` that can be found: all but the first, which begins under the journal.
@@ -171,10 +167,12 @@ fn a_cancelled_change_continues_or_is_removed() {
         let (old, mut cancelled, mut most) = (shown(image.clone()), 0, 0);
         for writes in 1..20 {
             // Somebody cancels the change after a number of writes.
-            let (cancel, left) = (Arc::new(AtomicBool::new(false)), AtomicUsize::new(writes));
-            let flag = Arc::clone(&cancel);
+            let (cancel, left) = (Cancel::default(), AtomicUsize::new(writes));
+            let flag = cancel.clone();
             let on_write = move || {
-                _ = flag.fetch_or(left.fetch_sub(1, Ordering::Relaxed) == 1, Ordering::Relaxed)
+                if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    flag.cancel();
+                }
             };
             let medium = Recorder { on_write: Box::new(on_write), ..Recorder::new(image.clone()) };
             let Err(error) = apply(&medium, &patch, TrailingData::Keep, &cancel) else { continue };

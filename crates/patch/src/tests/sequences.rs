@@ -63,7 +63,7 @@ fn patches(fixture: &Fixture) -> (Vec<u8>, Vec<Known>) {
 /// Applies a patch and compares with `model`, which gets the new state.
 fn try_patch(medium: &Recorder, known: &Known, model: &mut Model) {
     let before = medium.bytes.lock().unwrap().clone();
-    let over = overlay(Arc::new(before.clone()), &known.patch, &AtomicBool::new(false));
+    let over = overlay(Arc::new(before.clone()), &known.patch, &Cancel::default());
     let applied = apply_to(medium, &known.patch);
     let (current, result) = (model.last().unwrap(), known.result());
     // A base must be bit-identical: no rollback has appended anything to it.

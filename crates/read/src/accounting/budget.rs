@@ -11,8 +11,9 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::progress::Cancel;
 use crate::error::{Error, LimitKind, Result};
 
 /// Work that any image may cause, in units of about 100 ns: three seconds. Sound images of less
@@ -51,8 +52,8 @@ pub struct Budget {
     spent: Arc<Spent>,
     work_limit: u64,
     names_limit: u64,
-    /// Work ends soon after one of these is set.
-    cancel: Vec<Arc<AtomicBool>>,
+    /// Work ends soon after one of these.
+    cancel: Vec<Cancel>,
 }
 
 /// The work and names that all handles of an image used together.
@@ -64,20 +65,20 @@ struct Spent {
 
 impl Budget {
     /// `factor` times the work that an image of `bytes` may need; no limit without a factor.
-    pub(crate) fn new(bytes: u64, factor: Option<u32>, cancel: Option<Arc<AtomicBool>>) -> Self {
+    pub(crate) fn new(bytes: u64, factor: Option<u32>, cancel: Cancel) -> Self {
         let times =
             |amount: u64| factor.map_or(u64::MAX, |factor| amount.saturating_mul(factor.into()));
         Self {
             spent: Arc::default(),
             work_limit: times(BASE_WORK.saturating_add(bytes.saturating_mul(WORK_PER_BYTE))),
             names_limit: times(BASE_NAMES.saturating_add(bytes / BYTES_PER_NAME)),
-            cancel: cancel.into_iter().collect(),
+            cancel: vec![cancel],
         }
     }
 
-    /// Adds a token: work ends soon after it is set.
-    pub(crate) fn cancel_with(&mut self, cancel: &Arc<AtomicBool>) {
-        self.cancel.push(Arc::clone(cancel));
+    /// Adds a token: work ends soon after it is cancelled.
+    pub(crate) fn cancel_with(&mut self, cancel: &Cancel) {
+        self.cancel.push(cancel.clone());
     }
 
     /// Counts `work` units of about 100 ns.
@@ -124,7 +125,7 @@ impl Budget {
             CREDIT.set(0);
             return Err(Error::Limit { what: LimitKind::Request, limit: REQUEST });
         }
-        if self.cancel.iter().any(|cancel| cancel.load(Ordering::Relaxed)) {
+        if self.cancel.iter().any(Cancel::is_cancelled) {
             return Err(Error::Interrupted);
         }
         let wanted = work.saturating_sub(CREDIT.get()).saturating_add(BATCH);
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn work_ends_where_the_size_says() {
-        let budget = Budget::new(1000, Some(1), None);
+        let budget = Budget::new(1000, Some(1), Cancel::default());
         let (work, error) = ends(&budget);
         assert!(matches!(error, Error::Limit { what: LimitKind::Work, .. }), "{error}");
         assert!(work > BASE_WORK && work <= BASE_WORK + 1000 * WORK_PER_BYTE + BATCH, "{work}");
@@ -180,22 +181,23 @@ mod tests {
 
     #[test]
     fn cancelling_ends_unlimited_work() {
-        let other = Budget::new(0, None, None);
+        let other = Budget::new(0, None, Cancel::default());
         other.charge(BASE_WORK * 4).unwrap();
-        let cancel = Arc::new(AtomicBool::new(true));
+        let cancel = Cancel::default();
+        cancel.cancel();
         let mut budget = other.clone();
         budget.cancel_with(&cancel);
         let (work, error) = ends(&budget);
         assert!(matches!(error, Error::Interrupted) && work <= 2 * BATCH, "{work}: {error}");
         other.charge(BASE_WORK).unwrap();
-        let budget = Budget::new(0, None, Some(cancel));
+        let budget = Budget::new(0, None, cancel);
         let (work, error) = ends(&budget);
         assert!(matches!(error, Error::Interrupted) && work <= 2 * BATCH, "{work}: {error}");
     }
 
     #[test]
     fn a_request_has_a_bound_of_its_own() {
-        let budget = Budget::new(0, None, None);
+        let budget = Budget::new(0, None, Cancel::default());
         let (work, error) = Budget::request(|| ends(&budget));
         assert!(matches!(error, Error::Limit { what: LimitKind::Request, .. }), "{error}");
         assert!(work <= REQUEST && work > REQUEST - 200);
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn names_are_counted() {
-        let budget = Budget::new(100, Some(2), None);
+        let budget = Budget::new(100, Some(2), Cancel::default());
         budget.charge_names(2 * (BASE_NAMES + 50)).unwrap();
         assert!(matches!(budget.charge_names(1), Err(Error::Limit { what: LimitKind::Names, .. })));
     }

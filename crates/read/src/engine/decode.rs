@@ -12,7 +12,7 @@ use super::buffer_pool::PAGE;
 use super::request::{Request, not_built, undecodable};
 use super::strategy::Strategy;
 use crate::accounting::stats::Counter;
-use crate::error::{Error, Result};
+use crate::error::{IoError, Result};
 use crate::metadata::extent::Location;
 
 /// Bytes at most that LZ4 decodes to a buffer while memory is short: the size of the largest
@@ -144,7 +144,7 @@ impl Request<'_> {
             scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
         decoded.map_err(|error| match error {
             DecodeError::NotBuilt { .. } => not_built(cluster.at, cluster.algorithm),
-            DecodeError::Memory => Error::io_unnamed("decode", io::ErrorKind::OutOfMemory),
+            DecodeError::Memory => IoError::unnamed("decode", io::ErrorKind::OutOfMemory).into(),
             _ => undecodable(cluster.at),
         })
     }

@@ -135,7 +135,7 @@ impl<'a> Request<'a> {
                         source.read_sparse_at(pos.get(), buf)
                     }
                 };
-                read.map_err(|e| Error::io_unnamed("read image", e))
+                read.map_err(Error::unreadable)
             }
         }
     }

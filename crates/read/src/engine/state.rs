@@ -58,7 +58,7 @@ impl Engine {
         let pool = BufferPool::new(options.pool);
         #[cfg(feature = "comparison")]
         let pool = Pool::new(options.pool, options.policy)
-            .map_err(|e| crate::error::Error::io_unnamed("allocate the page pool", e))?;
+            .map_err(|e| crate::error::IoError::unnamed("allocate the page pool", e))?;
         memory.take(pool.len());
         let clusters = |budget, least| {
             Clusters::new(budget, least, options.memory_limit.is_none(), Arc::clone(&memory))

@@ -104,7 +104,7 @@ impl From<Error> for io::Error {
         use io::ErrorKind;
 
         let kind = match &error {
-            Error::Io { source, .. } => source.kind(),
+            Error::Io(error) => error.source.kind(),
             Error::Corrupt(_) => ErrorKind::InvalidData,
             Error::Unsupported(_) => ErrorKind::Unsupported,
             Error::NotFound(_) => ErrorKind::NotFound,

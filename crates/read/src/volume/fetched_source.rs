@@ -61,8 +61,8 @@ impl FetchedSource {
         let missing = merged(std::mem::take(&mut self.state.lock().missing));
         match result {
             Ok(done) => Ok(Attempt::Done(done)),
-            Err(Error::Io { source, .. })
-                if source.kind() == io::ErrorKind::WouldBlock && !missing.is_empty() =>
+            Err(Error::Io(error))
+                if error.source.kind() == io::ErrorKind::WouldBlock && !missing.is_empty() =>
             {
                 Ok(Attempt::Missing(missing))
             }
@@ -225,7 +225,7 @@ mod tests {
         let source = FetchedSource::new(20_000);
         let read = || {
             let mut buf = vec![0; 9000];
-            source.read_exact_at(4000, &mut buf).map_err(|e| Error::io_unnamed("read", e))?;
+            source.read_exact_at(4000, &mut buf).map_err(Error::unreadable)?;
             Ok(buf)
         };
         let Attempt::Missing(missing) = source.attempt(read).unwrap() else {
@@ -255,10 +255,9 @@ mod tests {
     #[test]
     fn other_errors_are_returned() {
         let source = FetchedSource::new(10);
-        let read =
-            || source.read_exact_at(5, &mut [0; 6]).map_err(|e| Error::io_unnamed("read", e));
-        assert!(matches!(source.attempt(read), Err(Error::Io { .. })));
-        let other = || Err::<(), _>(Error::io_unnamed("read", io::ErrorKind::WouldBlock));
+        let read = || source.read_exact_at(5, &mut [0; 6]).map_err(Error::unreadable);
+        assert!(matches!(source.attempt(read), Err(Error::Io(_))));
+        let other = || Err::<(), _>(Error::unreadable(io::ErrorKind::WouldBlock.into()));
         assert!(source.attempt(other).is_err(), "not of this source: nothing is missing");
     }
 }

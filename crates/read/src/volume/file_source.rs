@@ -13,7 +13,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::source::Source;
-use crate::error::{Error, Result};
+use crate::error::{IoError, Result};
 
 /// Data segments of a sparse file that are counted one by one, to bound the time. Of a file with
 /// more, the allocated blocks count instead.
@@ -38,10 +38,10 @@ impl FileSource {
     pub fn open(path: impl AsRef<Path>, start: u64) -> Result<Self> {
         let path = path.as_ref();
         // Before it is opened: opening a FIFO would wait for a writer.
-        let metadata = std::fs::metadata(path).map_err(|e| Error::io("open", path, e))?;
-        check_type(&metadata).map_err(|e| Error::io("open", path, e))?;
-        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-        Self::new(file, start).map_err(|e| Error::io("measure", path, e))
+        let metadata = std::fs::metadata(path).map_err(|e| IoError::new("open", path, e))?;
+        check_type(&metadata).map_err(|e| IoError::new("open", path, e))?;
+        let file = File::open(path).map_err(|e| IoError::new("open", path, e))?;
+        Ok(Self::new(file, start).map_err(|e| IoError::new("measure", path, e))?)
     }
 
     /// Takes an open file or block device.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::source::Source;
-use crate::error::{Error, Result};
+use crate::error::{IoError, Result};
 
 /// A file.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ impl FileSource {
     /// The errors of opening the file and of finding its size.
     pub fn open(path: impl AsRef<Path>, start: u64) -> Result<Self> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-        Self::new(file, start).map_err(|e| Error::io("open", path, e))
+        let file = File::open(path).map_err(|e| IoError::new("open", path, e))?;
+        Ok(Self::new(file, start).map_err(|e| IoError::new("open", path, e))?)
     }
 
     /// Takes an open file.

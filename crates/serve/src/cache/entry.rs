@@ -58,7 +58,7 @@ pub(super) const REMOVED: &str = ".removed-";
 fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map_err(Error::cache(path, "open"))
+    options.open(path).map_err(Error::io("open", path))
 }
 
 /// Locks the entry in the folder `path` against eviction. Returns `None` if it is not there, or is
@@ -66,15 +66,14 @@ fn open(path: &Path) -> Result<File> {
 fn lock_use(path: &Path) -> Result<Option<File>> {
     let use_path = path.join(USE);
     let used = match open(&use_path) {
-        Err(Error::Cache { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+        Err(Error::Io(error)) if error.source.kind() == io::ErrorKind::NotFound => {
             return Ok(None);
         }
         file => file?,
     };
-    flock(&used, FlockOperation::LockShared)
-        .map_err(|e| Error::cache(&use_path, "lock")(e.into()))?;
+    flock(&used, FlockOperation::LockShared).map_err(|e| Error::io("lock", &use_path)(e.into()))?;
     // Eviction takes the exclusive lock and then renames the folder.
-    let is_named = is_named(&used, &use_path).map_err(Error::cache(&use_path, "read"))?;
+    let is_named = is_named(&used, &use_path).map_err(Error::io("read", &use_path))?;
     Ok(is_named.then_some(used))
 }
 
@@ -86,7 +85,7 @@ impl Entry {
         if let Err(error) = made
             && error.kind() != io::ErrorKind::AlreadyExists
         {
-            return Err(Error::cache(path, "create")(error));
+            return Err(Error::io("create", path)(error));
         }
         let Some(used) = lock_use(path)? else { return Ok(None) };
         // The time of the last use, for eviction.
@@ -95,7 +94,7 @@ impl Entry {
             None => write_info(path, info)?,
             Some(stored) if stored.size != info.size || stored.roothash != info.roothash => {
                 let problem = io::Error::other("is of another object");
-                return Err(Error::cache(&path.join(INFO), "use")(problem));
+                return Err(Error::io("use", &path.join(INFO))(problem));
             }
             Some(_) => {}
         }
@@ -125,7 +124,7 @@ impl Entry {
         }
         let (present, synced) = (open(&path.join(PRESENT))?, open(&path.join(SYNCED))?);
         let presence = boot_id().and_then(|boot| Presence::open(present, synced, size, boot));
-        let presence = presence.map_err(Error::cache(&path.join(PRESENT), "read"))?;
+        let presence = presence.map_err(Error::io("read", &path.join(PRESENT)))?;
         Ok(Self {
             path: path.to_owned(),
             data,
@@ -304,7 +303,7 @@ pub(super) fn remove_unused(path: &Path, used: &File) -> Result<bool> {
     }
     // Others may have removed the entry and made it again since the file was opened: then they use
     // it, with another lock.
-    if !is_named(used, &use_path).map_err(Error::cache(&use_path, "read"))? {
+    if !is_named(used, &use_path).map_err(Error::io("read", &use_path))? {
         return Ok(false);
     }
     let key = path.file_name().unwrap_or_default().display();
@@ -312,16 +311,16 @@ pub(super) fn remove_unused(path: &Path, used: &File) -> Result<bool> {
     match std::fs::rename(path, &removed) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(Error::cache(path, "remove")(error)),
+        Err(error) => return Err(Error::io("remove", path)(error)),
     }
-    std::fs::remove_dir_all(&removed).map_err(Error::cache(&removed, "remove"))?;
+    std::fs::remove_dir_all(&removed).map_err(Error::io("remove", &removed))?;
     Ok(true)
 }
 
 fn write_info(folder: &Path, info: &EntryInfo) -> Result<()> {
     let path = folder.join(INFO);
     let bytes =
-        serde_json::to_vec(info).map_err(|error| Error::cache(&path, "write")(error.into()))?;
+        serde_json::to_vec(info).map_err(|error| Error::io("write", &path)(error.into()))?;
     write_file(&path, &bytes)
 }
 
@@ -334,7 +333,7 @@ pub(crate) fn read_info(folder: &Path) -> Result<Option<EntryInfo>> {
             Error::document(&location, "entry of the cache", error.to_string())
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::cache(&path, "read")(error)),
+        Err(error) => Err(Error::io("read", &path)(error)),
     }
 }
 
@@ -345,6 +344,6 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let time = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let temporary = path.with_extension(format!("{process}-{time}.tmp"));
     let written = File::create_new(&temporary).and_then(|mut file| file.write_all(bytes));
-    written.map_err(Error::cache(&temporary, "write"))?;
-    std::fs::rename(&temporary, path).map_err(Error::cache(path, "write"))
+    written.map_err(Error::io("write", &temporary))?;
+    std::fs::rename(&temporary, path).map_err(Error::io("write", path))
 }

@@ -51,9 +51,9 @@ impl Cache {
     /// The entries, the least recently used first.
     ///
     /// # Errors
-    /// [`Error::Cache`] if the folder cannot be read.
+    /// [`Error::Io`] if the folder cannot be read.
     pub fn usage(&self) -> Result<Vec<Usage>> {
-        let failed = Error::cache(&self.folder, "list");
+        let failed = Error::io("list", &self.folder);
         let listed =
             std::fs::read_dir(&self.folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let mut usage = Vec::new();
@@ -83,7 +83,7 @@ impl Cache {
     /// uses.
     ///
     /// # Errors
-    /// [`Error::Cache`].
+    /// [`Error::Io`].
     pub fn collect(&self, room: u64) -> Result<Collected> {
         let target = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(room));
         self.collect_to(target)
@@ -93,7 +93,7 @@ impl Cache {
     /// bytes are on disk.
     ///
     /// # Errors
-    /// [`Error::Cache`].
+    /// [`Error::Io`].
     pub fn collect_to(&self, target: u64) -> Result<Collected> {
         self.finish_removals()?;
         let usage = self.usage()?;
@@ -114,7 +114,7 @@ impl Cache {
 
     /// Frees `bytes` of an entry in use, after all that nobody uses. Returns how many were freed.
     pub(crate) fn shrink_entry(&self, entry: &Entry, bytes: u64) -> Result<u64> {
-        let failed = |error| Error::cache(entry.path(), "shrink")(error);
+        let failed = |error| Error::io("shrink", entry.path())(error);
         let units = entry.size().div_ceil(UNIT);
         let (mut freed, mut at) = (0u64, 0u64);
         // From the start: programs that read an image from start to end need it last again.
@@ -134,7 +134,7 @@ impl Cache {
     /// Removes the entry `key` if nobody uses it. Returns whether it was removed.
     ///
     /// # Errors
-    /// [`Error::Cache`].
+    /// [`Error::Io`].
     pub fn remove(&self, key: &str) -> Result<bool> {
         let use_path = self.path_of(key)?.join(USE);
         let Ok(used) = OpenOptions::new().read(true).write(true).open(&use_path) else {
@@ -145,7 +145,7 @@ impl Cache {
 
     /// Removes the remains of entries that killed processes were removing.
     fn finish_removals(&self) -> Result<()> {
-        let failed = Error::cache(&self.folder, "list");
+        let failed = Error::io("list", &self.folder);
         let listed: Vec<PathBuf> =
             std::fs::read_dir(&self.folder).map_err(failed)?.flatten().map(|e| e.path()).collect();
         for path in listed {

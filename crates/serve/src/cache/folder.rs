@@ -24,15 +24,15 @@ impl Cache {
     /// bytes on disk.
     ///
     /// # Errors
-    /// [`Error::Cache`], also if another user owns the folder or may write to it: that user could
+    /// [`Error::Io`], also if another user owns the folder or may write to it: that user could
     /// replace what is stored.
     pub fn open(folder: &Path, limit: Option<u64>) -> Result<Self> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(Error::cache(folder, "create"))?;
-        let metadata = std::fs::metadata(folder).map_err(Error::cache(folder, "read"))?;
+        made.map_err(Error::io("create", folder))?;
+        let metadata = std::fs::metadata(folder).map_err(Error::io("read", folder))?;
         if !is_own(&metadata) {
             let problem = std::io::Error::other("another user can write to it");
-            return Err(Error::cache(folder, "use")(problem));
+            return Err(Error::io("use", folder)(problem));
         }
         Ok(Self { folder: folder.to_owned(), limit })
     }
@@ -58,7 +58,7 @@ impl Cache {
     /// `.` only.
     ///
     /// # Errors
-    /// [`Error::Cache`], also if the entry is of an object of another size.
+    /// [`Error::Io`], also if the entry is of an object of another size.
     pub fn entry(&self, key: &str, info: &EntryInfo) -> Result<Entry> {
         let path = self.path_of(key)?;
         for _ in 0..ATTEMPTS {
@@ -66,7 +66,7 @@ impl Cache {
                 return Ok(entry);
             }
         }
-        Err(Error::cache(&path, "open")(std::io::Error::other("it is removed again and again")))
+        Err(Error::io("open", &path)(std::io::Error::other("it is removed again and again")))
     }
 
     /// Opens the entry `key` if it is there, without counting as a use of it.
@@ -90,7 +90,7 @@ impl Cache {
     /// The size and origin of the entry `key`, if it is there.
     ///
     /// # Errors
-    /// [`Error::Cache`], [`Error::Document`].
+    /// [`Error::Io`], [`Error::Document`].
     pub fn info(&self, key: &str) -> Result<Option<EntryInfo>> {
         read_info(&self.path_of(key)?)
     }
@@ -98,7 +98,7 @@ impl Cache {
     pub(super) fn path_of(&self, key: &str) -> Result<PathBuf> {
         let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if key.is_empty() || key.starts_with('.') || !key.chars().all(is_valid) {
-            return Err(Error::cache(&self.folder, "open entry of")(
+            return Err(Error::io("open entry of", &self.folder)(
                 std::io::ErrorKind::InvalidInput.into(),
             ));
         }

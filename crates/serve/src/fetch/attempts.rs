@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::error::{FetchError, FetchErrorKind};
-use crate::fetch::stats::{Counters, add};
+use crate::fetch::stats::Counters;
 use crate::object::{Answer, RemoteObject, later};
 use crate::ranges::range_of;
 use ferofs_format::units::to_u64;
@@ -184,7 +184,7 @@ pub(crate) fn fetch_parts(
             return Err(kind);
         }
         patience.pause(pause);
-        add(&stats.retries, 1);
+        stats.retries.add(1);
         number = number.saturating_add(1);
     }
     Ok(())
@@ -255,5 +255,5 @@ fn count(stats: &Counters, kind: &FetchErrorKind) {
         | FetchErrorKind::Tls(_) => &stats.connection_errors,
         _ => &stats.server_errors,
     };
-    add(counter, 1);
+    counter.add(1);
 }

@@ -15,7 +15,7 @@ use super::queue::{Queue, Urgency};
 use super::reuse::{GapBudget, KnownBlocks};
 use super::shared::{NO_ANSWER, Shared, State, Waiter};
 use super::speed::Speed;
-use super::stats::{Counters, FetchStats, add};
+use super::stats::{Counters, FetchStats};
 use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
 use crate::error::{Error, Failure, Result};
 use crate::object::RemoteObject;
@@ -36,7 +36,7 @@ impl Fetcher {
     /// in `known` are copied instead of fetched.
     ///
     /// # Errors
-    /// [`Error::Cache`] if a thread cannot be started.
+    /// [`Error::Io`] if a thread cannot be started.
     pub(crate) fn start(
         object: Arc<dyn RemoteObject>,
         cache: Cache,
@@ -49,7 +49,7 @@ impl Fetcher {
         let state =
             State { queue: Queue::new(border), waiters: Vec::new(), last_error: None, stop: false };
         let claims =
-            Claims::open(entry.path()).map_err(Error::cache(entry.path(), "claim parts of"))?;
+            Claims::open(entry.path()).map_err(Error::io("claim parts of", entry.path()))?;
         let shared = Arc::new(Shared {
             object,
             cache,
@@ -75,14 +75,13 @@ impl Fetcher {
             let shared = Arc::clone(&fetcher.shared);
             let started = Builder::new().name("fetch".into()).spawn(move || shared.work(worker));
             started.map_err(|error| {
-                Error::cache(fetcher.shared.entry.path(), "start thread for")(error)
+                Error::io("start thread for", fetcher.shared.entry.path())(error)
             })?;
         }
         let shared = Arc::clone(&fetcher.shared);
         let started = Builder::new().name("keep".into()).spawn(move || shared.keep());
-        started.map_err(|error| {
-            Error::cache(fetcher.shared.entry.path(), "start thread for")(error)
-        })?;
+        started
+            .map_err(|error| Error::io("start thread for", fetcher.shared.entry.path())(error))?;
         Ok(fetcher)
     }
 
@@ -97,7 +96,7 @@ impl Fetcher {
     pub fn want(&self, range: Range<u64>, deadline: Instant, done: Done) {
         let shared = &self.shared;
         let range = range.start..range.end.min(shared.entry.size());
-        add(&shared.stats.demanded, len_of(&range));
+        shared.stats.demanded.add(len_of(&range));
         let units = units_in(&range);
         match shared.entry.missing(units.clone()) {
             Ok(missing) if missing.is_empty() => return done(Ok(())),
@@ -144,7 +143,7 @@ impl Fetcher {
         let range = widened(&range, check.align().max(UNIT));
         check_stored(entry, &**check, &range, &mut checked)
             .map_err(|error| self.shared.failure(&error.to_string(), false))?;
-        add(&self.shared.stats.removed, checked.wrong);
+        self.shared.stats.removed.add(checked.wrong);
         Ok(())
     }
 
@@ -155,7 +154,7 @@ impl Fetcher {
         if range.is_empty() {
             return;
         }
-        add(&shared.stats.announced, len_of(&range));
+        shared.stats.announced.add(len_of(&range));
         let step = shared.speed.request().div_ceil(UNIT).max(1);
         shared.announce(&range, step, Urgency::Prefetch);
     }

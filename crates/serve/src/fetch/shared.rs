@@ -15,7 +15,7 @@ use super::options::{Done, FetchOptions};
 use super::queue::{Queue, Urgency};
 use super::reuse::{GapBudget, KnownBlocks};
 use super::speed::Speed;
-use super::stats::{Counters, add};
+use super::stats::Counters;
 use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
 use crate::error::Failure;
 use crate::object::RemoteObject;
@@ -195,7 +195,7 @@ impl Shared {
             drop(state);
             satisfied.into_iter().for_each(|done| done(Ok(())));
             for waiter in over {
-                add(&self.stats.failures, 1);
+                self.stats.failures.add(1);
                 (waiter.done)(Err(self.failure(&reason, true)));
             }
             if synced.elapsed() >= SYNC_EVERY {
@@ -248,9 +248,9 @@ impl Shared {
 
     /// Stores bytes of another image that were checked.
     pub(super) fn store_known(&self, start: u64, bytes: &[u8], urgency: Urgency) -> io::Result<()> {
-        add(&self.stats.verified, to_u64(bytes.len()));
+        self.stats.verified.add(to_u64(bytes.len()));
         self.store(start, bytes, urgency)?;
-        add(&self.stats.reused, to_u64(bytes.len()));
+        self.stats.reused.add(to_u64(bytes.len()));
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl Shared {
             stored = self.entry.store(start, bytes);
         }
         let counter = if stored.is_ok() { &self.stats.stored } else { &self.stats.cache_errors };
-        add(counter, to_u64(bytes.len()));
+        counter.add(to_u64(bytes.len()));
         self.uncollected.fetch_add(to_u64(bytes.len()), Ordering::Relaxed);
         stored
     }

@@ -1,6 +1,6 @@
 //! Counters of what was asked, fetched and verified, and how long requests took.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use ferofs_read::Count;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -17,12 +17,12 @@ macro_rules! counters {
 
         /// The counters, which several threads increase.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* latencies: Latencies }
+        pub(crate) struct Counters { $(pub(crate) $name: Count,)* latencies: Latencies }
 
         impl Counters {
             pub(crate) fn read(&self, background_left: u64) -> FetchStats {
                 FetchStats {
-                    $($name: self.$name.load(Ordering::Relaxed),)*
+                    $($name: self.$name.get(),)*
                     background_left,
                     latencies: self.latencies.read(),
                 }
@@ -90,16 +90,12 @@ impl FetchStats {
 impl Counters {
     /// Records a request of this many microseconds.
     pub(crate) fn request(&self, bytes: u64, micros: u64) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        self.fetched.fetch_add(bytes, Ordering::Relaxed);
-        self.request_micros.fetch_add(micros, Ordering::Relaxed);
-        self.longest_micros.fetch_max(micros, Ordering::Relaxed);
+        self.requests.add(1);
+        self.fetched.add(bytes);
+        self.request_micros.add(micros);
+        self.longest_micros.raise(micros);
         self.latencies.record(micros);
     }
-}
-
-pub(crate) fn add(counter: &AtomicU64, number: u64) {
-    counter.fetch_add(number, Ordering::Relaxed);
 }
 
 /// Buckets of the histogram.
@@ -110,22 +106,20 @@ const FIRST: u64 = 64;
 
 /// Requests by their time, which several threads count.
 #[derive(Debug, Default)]
-struct Latencies([AtomicU64; BUCKETS]);
+struct Latencies([Count; BUCKETS]);
 
 impl Latencies {
     /// Counts a request of this many microseconds.
     fn record(&self, micros: u64) {
         let bucket = (0..BUCKETS).find(|bucket| micros <= end(*bucket)).unwrap_or(BUCKETS - 1);
         if let Some(count) = self.0.get(bucket) {
-            count.fetch_add(1, Ordering::Relaxed);
+            count.add(1);
         }
     }
 
     /// The requests in each bucket.
     fn read(&self) -> [u64; BUCKETS] {
-        std::array::from_fn(|bucket| {
-            self.0.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed))
-        })
+        std::array::from_fn(|bucket| self.0.get(bucket).map_or(0, Count::get))
     }
 }
 

@@ -10,7 +10,6 @@ use super::options::Done;
 use super::queue::{Urgency, overlap};
 use super::reuse::{copy_blocks, copy_hashes};
 use super::shared::{Shared, State};
-use super::stats::add;
 use crate::cache::{UNIT, bytes_of, units_in};
 use crate::error::{Failure, FetchErrorKind};
 use crate::object::later;
@@ -99,7 +98,7 @@ impl Shared {
             let took_long = job.started.elapsed().saturating_mul(2) >= self.options.prefetch_time;
             state.queue.background_ended(job.units.clone(), result.is_ok(), took_long);
             if result.is_ok() {
-                add(&self.stats.background, len_of(&bytes_of(&job.units)));
+                self.stats.background.add(len_of(&bytes_of(&job.units)));
             }
         }
         if state.queue.has_background() {
@@ -153,7 +152,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn failed(&self, reason: &str, is_timeout: bool) -> Failure {
-        add(&self.shared.stats.failures, 1);
+        self.shared.stats.failures.add(1);
         self.shared.failure(reason, is_timeout)
     }
 
@@ -204,7 +203,7 @@ impl Job<'_> {
             return;
         };
         if self.urgency == Urgency::Background {
-            add(&shared.stats.background, copied.reused);
+            shared.stats.background.add(copied.reused);
         }
         let mut requests = copied.requests.iter().map(units_in);
         let first = requests.next().unwrap_or(self.units.start..self.units.start);
@@ -312,7 +311,7 @@ impl Job<'_> {
             // Hashes came while these bytes came.
             self.needs(&units_in(&range_of(start, bytes)))?;
             match check.check(start, bytes) {
-                Checked::Right => add(&shared.stats.verified, to_u64(bytes.len())),
+                Checked::Right => shared.stats.verified.add(to_u64(bytes.len())),
                 Checked::NotCovered => {}
                 Checked::Wrong => return Ok(false),
             }

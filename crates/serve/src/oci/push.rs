@@ -79,7 +79,7 @@ const PROFILE_MAX: u64 = 64 << 20;
 /// and with their size.
 ///
 /// # Errors
-/// [`Error::File`] if a file cannot be read; [`Error::Image`] if it is not an EROFS image, or its
+/// [`Error::Io`] if a file cannot be read; [`Error::Image`] if it is not an EROFS image, or its
 /// profile is not an access profile; [`Error::Document`] if its hash tree is not that of its bytes,
 /// or if the layers of the base cannot be used; [`Error::Location`] for a reference with a digest,
 /// and for a base in another registry; [`Error::Fetch`], [`Error::Credentials`].
@@ -262,12 +262,12 @@ fn check(path: &Path) -> Result<()> {
 }
 
 fn read_profile(path: &Path) -> Result<Vec<u8>> {
-    let file = std::fs::File::open(path).map_err(Error::file(path, "open"))?;
+    let file = std::fs::File::open(path).map_err(Error::io("open", path))?;
     let mut bytes = Vec::new();
     // Not by the size that the system states: a device has none.
-    file.take(PROFILE_MAX + 1).read_to_end(&mut bytes).map_err(Error::file(path, "read"))?;
+    file.take(PROFILE_MAX + 1).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
     if to_u64(bytes.len()) > PROFILE_MAX {
-        return Err(Error::file(path, "read")(std::io::ErrorKind::FileTooLarge.into()));
+        return Err(Error::io("read", path)(std::io::ErrorKind::FileTooLarge.into()));
     }
     // Readers ignore a profile that they cannot read.
     Profile::read(&*bytes)
@@ -280,7 +280,7 @@ fn hash(path: &Path, file: &FileSource) -> Result<String> {
     let (mut at, size, mut buffer, mut hasher) = (0, file.size(), vec![0; PIECE], Sha256::new());
     while at < size {
         buffer.truncate(to_usize(size.saturating_sub(at)));
-        file.read_exact_at(at, &mut buffer).map_err(Error::file(path, "read"))?;
+        file.read_exact_at(at, &mut buffer).map_err(Error::io("read", path))?;
         hasher.update(&buffer);
         at = at.saturating_add(to_u64(buffer.len()));
     }
@@ -297,7 +297,7 @@ fn seal(path: &Path, image: &FileSource, threads: usize) -> Result<Option<(Seal,
     if position.saturating_add(to_u64(MAGIC.len())) > image.size() {
         return Ok(None);
     }
-    image.read_exact_at(position, &mut magic).map_err(Error::file(path, "read"))?;
+    image.read_exact_at(position, &mut magic).map_err(Error::io("read", path))?;
     if magic != MAGIC {
         return Ok(None);
     }

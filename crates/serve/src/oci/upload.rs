@@ -254,6 +254,6 @@ fn received(answer: &Response<Body>) -> Option<u64> {
 
 fn read(blob: &Blob<'_>, start: u64, len: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; to_usize(len)];
-    blob.source.read_exact_at(start, &mut bytes).map_err(Error::file(blob.path, "read"))?;
+    blob.source.read_exact_at(start, &mut bytes).map_err(Error::io("read", blob.path))?;
     Ok(bytes)
 }

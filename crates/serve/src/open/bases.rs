@@ -14,7 +14,7 @@ use crate::fetch::Base;
 /// Opens files whose blocks may be used.
 ///
 /// # Errors
-/// [`Error::File`](crate::Error::File).
+/// [`Error::Io`](crate::Error::Io).
 pub(crate) fn open_files(paths: &[PathBuf]) -> Result<Vec<Arc<FileSource>>> {
     paths.iter().map(|path| open_file(path).map(Arc::new)).collect()
 }

@@ -79,7 +79,7 @@ impl RemoteImage {
     ///
     /// # Errors
     /// [`Error::Fetch`] and others of `connect`; [`Error::Document`] without a root hash unless
-    /// that is allowed, and offline for an image that is not in the cache; [`Error::Cache`];
+    /// that is allowed, and offline for an image that is not in the cache; [`Error::Io`];
     /// [`Error::Verity`].
     pub fn open(
         location: &str,
@@ -117,7 +117,7 @@ impl RemoteImage {
     /// are gone are left out.
     ///
     /// # Errors
-    /// [`Error::Cache`].
+    /// [`Error::Io`].
     pub fn open_known(
         location: &str,
         connect: Connect,
@@ -216,7 +216,7 @@ impl RemoteImage {
     ///
     /// # Errors
     /// [`Error::Fetch`] and [`Error::Verity`] if its seal cannot be read until `deadline`;
-    /// [`Error::Cache`].
+    /// [`Error::Io`].
     pub(crate) fn open_complete(
         connected: &Connected,
         cache: Cache,
@@ -248,7 +248,7 @@ impl RemoteImage {
     /// Checks what is stored, and removes what is wrong.
     ///
     /// # Errors
-    /// [`Error::Cache`], [`Error::Verity`].
+    /// [`Error::Io`], [`Error::Verity`].
     pub(crate) fn verify_stored(&self) -> Result<()> {
         self.known.seal()?.map_or(Ok(()), |(seal, root)| verify(&self.entry, &seal, root).map(drop))
     }
@@ -272,7 +272,7 @@ impl RemoteImage {
     ///
     /// # Errors
     /// [`Error::Fetch`] if it does not come until `deadline`, or has another digest;
-    /// [`Error::Document`] if it is too large; [`Error::Cache`].
+    /// [`Error::Document`] if it is too large; [`Error::Io`].
     pub fn keep_profile(&self, deadline: Instant) -> Result<()> {
         self.profile
             .as_ref()
@@ -282,7 +282,7 @@ impl RemoteImage {
     /// Starts the threads that fetch its parts.
     ///
     /// # Errors
-    /// [`Error::Verity`], [`Error::Cache`].
+    /// [`Error::Verity`], [`Error::Io`].
     pub fn fetcher(&self, options: FetchOptions) -> Result<Fetcher> {
         let (mut check, mut known, mut upper_levels) = (None::<Box<dyn Check>>, None, 0..0);
         if let Some((seal, root)) = self.known.seal()? {

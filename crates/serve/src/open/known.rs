@@ -140,7 +140,7 @@ impl Known {
         let folder = cache.folder().join(FOLDER);
         match std::fs::create_dir(&folder) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(Error::cache(&folder, "create")(error));
+                return Err(Error::io("create", &folder)(error));
             }
             _ => {}
         }
@@ -160,7 +160,7 @@ impl Known {
                 Ok(known.filter(|known| cache.info(&known.key()).is_ok_and(|info| info.is_some())))
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::cache(&path, "read")(error)),
+            Err(error) => Err(Error::io("read", &path)(error)),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::fetch::{Check as _, TreeCheck, VerifiedEntry, check_stored};
 /// it will be fetched again. Returns `None` for an entry without a root hash.
 ///
 /// # Errors
-/// [`Error::Cache`], [`Error::Verity`].
+/// [`Error::Io`], [`Error::Verity`].
 pub fn verify_entry(cache: &Cache, key: &str) -> Result<Option<VerifiedEntry>> {
     let Some(info) = cache.info(key)? else { return Ok(None) };
     let root = info.roothash.as_ref().and_then(|root| root.parse().ok());
@@ -32,7 +32,7 @@ pub(super) fn verify(entry: &Arc<Entry>, seal: &Seal, root: Digest) -> Result<Ve
     // The tree first, from its top: data is checked against hashes that were checked.
     for range in [border..entry.size(), 0..border] {
         check_stored(entry, &check, &range, &mut verified)
-            .map_err(Error::cache(entry.path(), "check"))?;
+            .map_err(Error::io("check", entry.path()))?;
     }
     Ok(verified)
 }

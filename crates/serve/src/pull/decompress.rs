@@ -18,9 +18,9 @@ const PIECE: usize = 1 << 20;
 ///
 /// # Errors
 /// [`Error::Fetch`] with [`FetchErrorKind::Digest`] if the result has another digest;
-/// [`Error::File`], also if `from` is not compressed with Zstandard.
+/// [`Error::Io`], also if `from` is not compressed with Zstandard.
 pub fn decompress(from: &Path, to: &Path, digest: &str, location: &str) -> Result<()> {
-    let file = File::create_new(to).map_err(Error::file(to, "create"))?;
+    let file = File::create_new(to).map_err(Error::io("create", to))?;
     let done = decompress_to(from, to, file, digest, location);
     if done.is_err() {
         // The error that is returned says more than the one of the removal.
@@ -36,22 +36,22 @@ fn decompress_to(
     digest: &str,
     location: &str,
 ) -> Result<()> {
-    let source = File::open(from).map_err(Error::file(from, "open"))?;
+    let source = File::open(from).map_err(Error::io("open", from))?;
     let mut decoder =
-        zstd::Decoder::new(BufReader::new(source)).map_err(Error::file(from, "decompress"))?;
+        zstd::Decoder::new(BufReader::new(source)).map_err(Error::io("decompress", from))?;
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; PIECE]);
     loop {
         let len = match decoder.read(&mut buffer) {
             Ok(0) => break,
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Error::file(from, "decompress")(error)),
+            Err(error) => return Err(Error::io("decompress", from)(error)),
         };
         let bytes = buffer.get(..len).unwrap_or_default();
         hasher.update(bytes);
-        file.write_all(bytes).map_err(Error::file(to, "write"))?;
+        file.write_all(bytes).map_err(Error::io("write", to))?;
     }
-    file.sync_all().map_err(Error::file(to, "sync"))?;
+    file.sync_all().map_err(Error::io("sync", to))?;
     if format!("sha256:{}", Hex(&hasher.finalize())) != digest {
         return Err(Error::fetch(location, FetchErrorKind::Digest));
     }
@@ -60,6 +60,8 @@ fn decompress_to(
 
 #[cfg(test)]
 mod tests {
+    use ferofs_read::IoError;
+
     use super::*;
 
     #[test]
@@ -75,7 +77,7 @@ mod tests {
         // An existing file is not replaced.
         assert!(matches!(
             decompress(&from, &to, &digest, "here"),
-            Err(Error::File { action: "create", .. })
+            Err(Error::Io(IoError { action: "create", .. }))
         ));
         std::fs::remove_file(&to).unwrap();
         let wrong = decompress(&from, &to, &digest.replace('a', "b"), "here").unwrap_err();
@@ -88,7 +90,7 @@ mod tests {
             std::fs::write(&from, broken).unwrap();
             assert!(matches!(
                 decompress(&from, &to, &digest, "x"),
-                Err(Error::File { action: "decompress", .. })
+                Err(Error::Io(IoError { action: "decompress", .. }))
             ));
             assert!(!to.exists());
         }

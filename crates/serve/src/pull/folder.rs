@@ -32,13 +32,13 @@ impl HiddenFolder {
     /// Opens or makes the folder beside the file `path`.
     ///
     /// # Errors
-    /// [`Error::File`], also if another process fetches the same.
+    /// [`Error::Io`], also if another process fetches the same.
     pub(super) fn beside(path: &Path) -> Result<Self> {
         let digest = |name: &[u8]| Hex(&Sha256::digest(name)).to_string();
         let hidden = hidden_beside(path, "partial", digest)
-            .ok_or_else(|| Error::file(path, "create")(io::ErrorKind::InvalidInput.into()))?;
+            .ok_or_else(|| Error::io("create", path)(io::ErrorKind::InvalidInput.into()))?;
         let (path, above) = (hidden, parent(path));
-        let failed = |error| Error::file(above, "create a file in this directory")(error);
+        let failed = |error| Error::io("create a file in this directory", above)(error);
         for _ in 0..ATTEMPTS {
             let made = DirBuilder::new().mode(0o700).create(&path);
             let is_new = match made {
@@ -61,15 +61,15 @@ impl HiddenFolder {
             flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
                 let busy = io::Error::new(io::ErrorKind::WouldBlock, "another process fetches it");
                 let error = if error == Errno::WOULDBLOCK { busy } else { error.into() };
-                Error::file(&path, "lock")(error)
+                Error::io("lock", &path)(error)
             })?;
             // The process that had the lock may have removed the folder.
-            if is_named(&lock, &path).map_err(Error::file(&path, "read"))? {
+            if is_named(&lock, &path).map_err(Error::io("read", &path))? {
                 return Ok(Self { path, _lock: lock, is_kept: Cell::new(!is_new) });
             }
         }
         let problem = io::Error::other("other processes make and remove it again and again");
-        Err(Error::file(&path, "create")(problem))
+        Err(Error::io("create", &path)(problem))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -85,7 +85,7 @@ impl HiddenFolder {
     pub(super) fn remove_all_but(&self, name: &str) -> Result<()> {
         let listed =
             std::fs::read_dir(&self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        for entry in listed.map_err(Error::file(&self.path, "read"))? {
+        for entry in listed.map_err(Error::io("read", &self.path))? {
             if entry.file_name() != name {
                 remove(&entry.path())?;
             }
@@ -112,7 +112,7 @@ fn remove(path: &Path) -> Result<()> {
     };
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::file(path, "remove")(error))
+            Err(Error::io("remove", path)(error))
         }
         _ => Ok(()),
     }

@@ -188,7 +188,7 @@ fn spool(
     let place = contents.spool_end()?;
     let (mut buffer, mut size) = (vec![0; BUFFER], 0);
     loop {
-        options.run.check_cancelled()?;
+        options.run.cancel.check()?;
         match reader.read(&mut buffer) {
             Ok(0) => return Ok((size, Origin::At(place))),
             Ok(len) => {

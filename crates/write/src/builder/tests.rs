@@ -1,6 +1,5 @@
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ferofs_read::Image;
 
@@ -306,7 +305,7 @@ fn impossible_entries_are_refused() {
     assert!(content(|small| Content::range(small, 3, 3)).contains("ends before"));
     assert!(content(|small| Content::range(small, u64::MAX, 3)).contains("ends before"));
     let cancelled = failure(&|b| {
-        b.fifo("f", plain()).options().run.cancel.store(true, Ordering::Relaxed);
+        b.fifo("f", plain()).options().run.cancel.cancel();
         b
     });
     assert!(cancelled.contains("interrupted"), "{cancelled}");
@@ -370,12 +369,12 @@ fn settings_of_other_sources_are_refused() {
     assert!(refused(&|options| options.output.offset = 4096));
 }
 
-/// Sets the flag that cancels its build when it is read.
-struct Cancelling(Arc<std::sync::atomic::AtomicBool>);
+/// Cancels its build when it is read.
+struct Cancelling(ferofs_read::Cancel);
 
 impl Read for Cancelling {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.cancel();
         Ok(buf.len())
     }
 }
@@ -384,7 +383,7 @@ impl Read for Cancelling {
 fn a_build_that_is_cancelled_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut builder = builder();
-    let cancel = Arc::clone(&builder.options().run.cancel);
+    let cancel = builder.options().run.cancel.clone();
     builder.file("endless", Content::reader(Cancelling(cancel)), Attributes::default());
     assert!(matches!(builder.build(dir.path().join("image")), Err(Error::Interrupted)));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -401,7 +400,7 @@ fn a_build_that_is_cancelled_leaves_no_file() {
     let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
     let mut archive = super::tests::builder();
-    let cancel = Arc::clone(&archive.options().run.cancel);
+    let cancel = archive.options().run.cancel.clone();
     archive.archive("endless", io::Cursor::new(header).chain(Cancelling(cancel)));
     assert!(matches!(image(archive), Err(Error::Interrupted)));
 }

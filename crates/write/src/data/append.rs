@@ -7,7 +7,6 @@ mod free_space;
 mod large_file;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
 
 use ferofs_format::BytePos;
 
@@ -105,9 +104,9 @@ impl<'a> Appender<'a> {
         self.job = number;
         let progress = &self.context.options.run.progress;
         if !result.is_unread {
-            progress.bytes_done.fetch_add(result.bytes_read, Ordering::Relaxed);
+            progress.bytes_done.add(result.bytes_read);
         }
-        progress.files_done.fetch_add(result.pieces.len() as u64, Ordering::Relaxed);
+        progress.files_done.add(result.pieces.len() as u64);
         let (mut extents, mut tails) = (result.extents.as_slice(), result.tails.as_slice());
         for piece in std::mem::take(&mut result.pieces) {
             let (bytes, tail);

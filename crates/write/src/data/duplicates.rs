@@ -117,7 +117,7 @@ fn hash(
     hasher.update(format!("{inode_len:?}").as_bytes());
     let mut buffer = Vec::new();
     let mut add = |start: u64, end: u64| -> Result<()> {
-        context.options.run.check_cancelled()?;
+        context.options.run.cancel.check()?;
         let len = (end - start) as usize;
         buffer.resize(len, 0);
         context.timings().time(Activity::Read, len, || reader.read(id, start, &mut buffer))?;

@@ -1,8 +1,6 @@
 //! Splits the files of the tree into jobs for workers, in the order of reading: small files in
 //! batches, large ones in parts.
 
-use std::sync::atomic::Ordering;
-
 use crate::data::chunks::{ChunkPlan, ChunkPlans};
 use crate::data::duplicates::Duplicates;
 use crate::data::encode::SEGMENT;
@@ -130,9 +128,8 @@ impl<'a> Scheduler<'a> {
             ranges.iter().filter(|(_, _, form)| is_read(*form)).map(|(start, end, _)| end - start);
         let unread = self.context.tree.node(id).size.saturating_sub(read.sum());
         let total = &self.context.options.run.progress.bytes_total;
-        // A change of an image does not set it.
-        let less = |total: u64| Some(total.saturating_sub(unread));
-        let _ = total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        // Only this thread changes it. A change of an image does not set it.
+        total.set(total.get().saturating_sub(unread));
     }
 
     /// Skips the remaining parts of `node`. Returns how many bytes they have.

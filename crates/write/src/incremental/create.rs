@@ -151,7 +151,7 @@ pub(crate) fn append_patch(
     opening.metadata_cache = metadata_cache();
     let image = Image::open_with(Box::new(Arc::clone(&base)), Vec::new(), &opening)?;
     let build = build_options(options, &image);
-    build.run.check_cancelled()?;
+    build.run.cancel.check()?;
     let mut warnings = Vec::new();
     let time = build.image.build_time.unwrap_or_else(crate::build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };

@@ -66,7 +66,7 @@ fn create_delta_of(
     out: &Path,
 ) -> Result<DeltaSummary> {
     let (old, new) = (DeltaImage::open(old)?, DeltaImage::open(new)?);
-    options.run.check_cancelled()?;
+    options.run.cancel.check()?;
     let seal = computed_seal(&new, options.run.worker_count());
     let equal = new.equal_bytes(&old)?;
     let unchanged = new.unchanged_inline(&old)?;
@@ -82,7 +82,7 @@ fn create_delta_of(
         }
     };
     let parts = parts_of(&HashSet::new());
-    options.run.check_cancelled()?;
+    options.run.cancel.check()?;
     let runs = parts.iter().filter_map(|part| match part {
         Part::Run(run) => Some(run.clone()),
         _ => None,

@@ -16,7 +16,6 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use ferofs_format::Incompat;
 use ferofs_read::{FileSource, Image, OpenOptions};
@@ -205,8 +204,8 @@ impl LikeStage<'_> {
                 }
                 excess = unused - allowed;
                 output.rewind(start)?;
-                options.run.progress.bytes_done.store(0, Ordering::Relaxed);
-                options.run.progress.files_done.store(0, Ordering::Relaxed);
+                options.run.progress.bytes_done.set(0);
+                options.run.progress.files_done.set(0);
                 warnings.truncate(warned);
             }
             // Content from there moves into the free space, which does not fit everywhere.
@@ -270,7 +269,7 @@ impl LikeStage<'_> {
         };
         output.copy(self.file.as_fd(), start, reuse.end() - start, &read)?;
         reuse.append_zeroes(context, output)?;
-        context.options.run.progress.bytes_done.fetch_add(reuse.content_len(), Ordering::Relaxed);
+        context.options.run.progress.bytes_done.add(reuse.content_len());
         Ok(())
     }
 }

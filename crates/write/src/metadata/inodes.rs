@@ -175,7 +175,7 @@ impl InodeWriter<'_> {
         let base = places.area.get() << superblock.block_size.bits();
         let mut bytes = Vec::new();
         for item in places.items() {
-            self.run.check_cancelled()?;
+            self.run.cancel.check()?;
             bytes.clear();
             let pos = base + item.pos;
             let place = InodePlace { pos, data_end };
@@ -210,7 +210,7 @@ impl InodeWriter<'_> {
         let (mut bytes, mut end) = (Vec::new(), earlier.map_or(0, |earlier| earlier.size));
         encoder.encode_one(earlier, output, |queue| {
             for &node in &places.inodes {
-                self.run.check_cancelled()?;
+                self.run.cancel.check()?;
                 let pos = places.inode_pos(node);
                 bytes.clear();
                 bytes.resize((pos - end) as usize, 0);

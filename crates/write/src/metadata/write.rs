@@ -246,7 +246,7 @@ impl MetadataWriter<'_> {
         let mut bytes = Vec::new();
         encoder.encode_all(None, output, |queue| {
             for id in &ids {
-                self.inodes.run.check_cancelled()?;
+                self.inodes.run.cancel.check()?;
                 bytes.clear();
                 self.inodes.write_own(
                     *id,

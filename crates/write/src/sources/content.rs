@@ -8,10 +8,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ferofs_format::DeviceId;
-use ferofs_read::{FileSource, Image};
+use ferofs_read::{Cancel, Count, FileSource, Image};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -45,9 +44,9 @@ pub(crate) struct Contents {
     spool_dir: PathBuf,
     /// Bytes of plain archives and images on disk, plus the bytes read so far from pipes and
     /// compressed archives.
-    pub archive_bytes: Arc<AtomicU64>,
+    pub archive_bytes: Arc<Count>,
     /// Reads of source files that were not in the page cache.
-    disk_reads: AtomicU64,
+    disk_reads: Count,
     /// Content stays in the sources: archives and images become [`Self::devices`].
     pub is_external: bool,
     /// The extra devices of the new image.
@@ -180,7 +179,7 @@ impl Contents {
             spool: None,
             spool_dir: spool_dir.to_owned(),
             archive_bytes: Arc::default(),
-            disk_reads: AtomicU64::new(0),
+            disk_reads: Count::default(),
             is_external: false,
             devices: Vec::new(),
         }
@@ -191,7 +190,7 @@ impl Contents {
         let stat = stat_fd(file.as_fd()).map_err(|e| Error::io("stat", name, e))?;
         // A sparse file has fewer bytes on disk than its size.
         let bytes = size(&stat).min(allocated(&stat));
-        self.archive_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.archive_bytes.add(bytes);
         let identity = Identity::of_file(&stat, keeps_inode_numbers(file_system_type(&file)));
         wait_for_tick(identity.ctime());
         self.add(file, name, Some((identity, size(&stat))))
@@ -209,9 +208,9 @@ impl Contents {
         Ok(file)
     }
 
-    /// Registers the image at `path`, and returns its number. Its reads end soon after `cancel` is
-    /// set.
-    pub(crate) fn add_image(&mut self, path: &Path, cancel: &Arc<AtomicBool>) -> Result<u16> {
+    /// Registers the image at `path`, and returns its number. Its reads end soon after
+    /// `cancel` cancels them.
+    pub(crate) fn add_image(&mut self, path: &Path, cancel: &Cancel) -> Result<u16> {
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
         let bytes = file.metadata().map_err(|e| Error::io("stat", path, e))?.len();
         let file = self.add_file(file, path)?;
@@ -343,14 +342,14 @@ impl Contents {
     ) -> Result<bool, Errno> {
         let filled = page_cache::fill(file, buf, offset)?;
         if filled == Filled::FromDisk {
-            self.disk_reads.fetch_add(1, Ordering::Relaxed);
+            self.disk_reads.add(1);
         }
         Ok(filled != Filled::Ended)
     }
 
     /// How many reads found content that was not in the page cache.
     pub(crate) fn disk_reads(&self) -> u64 {
-        self.disk_reads.load(Ordering::Relaxed)
+        self.disk_reads.get()
     }
 
     /// Registers the pieces of a file; `None` if there are too many.

@@ -96,7 +96,7 @@ pub(crate) fn add_digests(
 /// The system's error number for `error`, or `EIO` if there is none.
 fn errno(error: &Error) -> Errno {
     let number = match error {
-        Error::Io { source, .. } => source.raw_os_error(),
+        Error::Io(error) => error.source.raw_os_error(),
         _ => None,
     };
     number.map_or(Errno::IO, Errno::from_raw_os_error)
@@ -108,7 +108,7 @@ fn hash(reader: &mut Reader<'_>, tree: &Tree, id: NodeId, options: &Options) -> 
     let mut buffer = vec![0; size.min(PIECE as u64) as usize];
     let mut at = 0;
     while at < size {
-        options.run.check_cancelled()?;
+        options.run.cancel.check()?;
         let len = (size - at).min(PIECE as u64) as usize;
         reader.read(id, at, &mut buffer[..len])?;
         hasher.update(&buffer[..len]);

@@ -11,7 +11,6 @@ mod unmapped;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use ferofs_threads::{Workers, with_workers};
 
@@ -87,7 +86,7 @@ fn collect(
     let mut pending = 1usize;
     workers.send(Job { number: 0, path: Vec::new() });
     while pending > 0 {
-        options.run.check_cancelled()?;
+        options.run.cancel.check()?;
         let listed = workers.recv()?;
         pending -= 1;
         warnings.extend(listed.warnings);
@@ -110,7 +109,7 @@ fn collect(
                     .send(Job { number: *number, path: join(&path, listing.texts.get(file.name)) });
             }
         }
-        options.run.progress.found.fetch_add(listing.files.len() as u64, Ordering::Relaxed);
+        options.run.progress.found.add(listing.files.len() as u64);
         numbering.take(number, listing)?;
     }
     Ok(())

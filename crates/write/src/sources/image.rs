@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use ferofs_format::Nid;
 
@@ -80,7 +79,7 @@ pub(crate) fn read(
     layer.put(layers, b"", &root)?;
     let mut walk = DirectoryWalk::new(layer.image, root.nid());
     while let Some(step) = walk.next() {
-        options.run.check_cancelled()?;
+        options.run.cancel.check()?;
         let entry = match step {
             Step::Entry(entry) => entry,
             Step::Enter(_) | Step::Leave(_) => continue,
@@ -88,7 +87,7 @@ pub(crate) fn read(
                 return Err(layer.error(walk.path(dir).as_os_str().as_bytes(), error));
             }
         };
-        options.run.progress.found.fetch_add(1, Ordering::Relaxed);
+        options.run.progress.found.add(1);
         let path = walk.entry_path(&entry.name).into_os_string().into_vec();
         if let Some(first) = firsts.get(&entry.nid) {
             layers.link(&path, first).map_err(|fault| layer.misplaced(&path, fault))?;

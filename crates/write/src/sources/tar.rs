@@ -21,7 +21,6 @@ pub(crate) mod tar_stream;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use crate::error::faults::{EntryFault, TarFault};
 use crate::error::{Error, Result, Warning};
@@ -72,7 +71,7 @@ pub(crate) fn read(
         ArchiveReader { options, contents, layers, warnings, whiteouts, limits, holes: 0 };
     let (mut is_empty, mut names) = (true, ContainerNames::default());
     let end = loop {
-        options.run.check_cancelled()?;
+        options.run.cancel.check()?;
         let next = match members.next() {
             Err(Error::Archive { fault: TarFault::Empty, .. })
                 if options.source.allow_empty_archives =>
@@ -127,7 +126,7 @@ pub(crate) fn files(
         Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
     let (mut files, mut links) = (BTreeMap::new(), Vec::new());
     while let Ok(member) = members.next()? {
-        options.run.check_cancelled()?;
+        options.run.cancel.check()?;
         let name = layered_tree::clean(&member.path).join(&b'/');
         match member.kind {
             MemberKind::Regular(stored) => {
@@ -185,7 +184,7 @@ pub(crate) fn container_names(source: &Path) -> ContainerNames {
 
 impl ArchiveReader<'_> {
     fn take(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
-        self.options.run.progress.found.fetch_add(1, Ordering::Relaxed);
+        self.options.run.progress.found.add(1);
         let (path, offset) = (member.path.clone(), member.offset);
         self.put(members, member)?;
         let (packed, plain) = members.bytes_read();

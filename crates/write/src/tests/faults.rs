@@ -83,7 +83,7 @@ fn unreadable_files_are_left_out_in_each_stage() {
             test.write("zz-other", content(other));
             set(&mut test.options);
             let error = build(&test.options, test.image()).unwrap_err();
-            assert!(matches!(error, Error::Io { .. }), "{way}: {error}");
+            assert!(matches!(error, Error::Io(_)), "{way}: {error}");
             assert_eq!(files(&test), 1);
 
             test.options.source.skip_unreadable = true;

@@ -12,7 +12,7 @@ use std::path::Path;
 use ferofs::extract::{Entry, OnError, Options, inventory};
 use ferofs::inspect::type_name;
 use ferofs::read::{FileType, Hex, Image, Inode, Place};
-use ferofs::{Error, NewFile};
+use ferofs::{Error, IoError, NewFile};
 use serde_json::{Value, json};
 
 use crate::args::overwrite::OutputKind;
@@ -61,7 +61,8 @@ pub(super) fn write(
         out.write_all(&line.unwrap_or_default()).map_err(|e| Error::io("write", file, e))
     };
     inventory(image, from, options, print_error, &mut visit).map_err(|error| {
-        let is_output = matches!(&error, Error::Io { path: Some(path), .. } if path == file);
+        let is_output =
+            matches!(&error, Error::Io(IoError { path: Some(path), .. }) if path == file);
         Failure::without_subject(error).with_code(if is_output { code } else { FAILURE })
     })?;
     if form == Form::Json {
@@ -76,7 +77,7 @@ pub(super) fn write(
             Escaped::path(file)
         );
     }
-    let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
+    let failures = options.progress.failures.get();
     Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
 }
 

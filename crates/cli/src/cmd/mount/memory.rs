@@ -6,13 +6,13 @@ use std::io::{BufReader, Seek};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ChildStdin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
 use ferofs::NewFile;
-use ferofs::read::{EngineOptions, Image, LowMemory, OpenOptions, Pinned, Profile, Recording};
+use ferofs::read::{
+    Cancel, EngineOptions, Image, LowMemory, OpenOptions, Pinned, Profile, Recording,
+};
 
 use crate::args::byte_size;
 use crate::args::image::OpenFiles;
@@ -70,7 +70,7 @@ pub(crate) struct ProfileRecording {
     /// first one, and the sandbox forbids opening files later.
     image: Image,
     /// Ends the search for names.
-    cancel: Arc<AtomicBool>,
+    cancel: Cancel,
 }
 
 /// How long the daemon looks for the names of files: their directories may have to be fetched from
@@ -146,9 +146,9 @@ impl MemoryFiles {
         let (Some((path, image_files)), Some(recording)) = (self.record, image.recording()) else {
             return Ok(None);
         };
-        let cancel = Arc::new(AtomicBool::new(false));
+        let cancel = Cancel::default();
         let mut options = OpenOptions::default();
-        options.cancel = Some(Arc::clone(&cancel));
+        options.cancel = cancel.clone();
         Ok(Some(ProfileRecording { path, recording, image: image_files.decode(&options)?, cancel }))
     }
 }
@@ -160,7 +160,7 @@ impl ProfileRecording {
         // Without the thread, it takes as long as it takes.
         let _ = Builder::new().spawn(move || {
             std::thread::sleep(NAMES_TIME);
-            cancel.store(true, Ordering::Relaxed);
+            cancel.cancel();
         });
         let profile = self.recording.profile(&self.image).about(&self.path)?;
         unmount_helper::send_profile(&profile, helper_input).concerning(&self.path)

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ferofs::patch::{
     ApplyError, ApplyProgress, FileMedium, Patch, PatchFault, PatchReader, apply_with,
 };
-use ferofs::read::Hex;
+use ferofs::read::{Cancel, Count, Hex};
 
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -67,7 +66,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     };
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     warn_of_seal(&args.image)?;
-    let cancel = Arc::new(AtomicBool::new(false));
+    let cancel = Cancel::default();
     cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
     let progress = Arc::new(ApplyProgress::default());
     let shown = Arc::clone(&progress);
@@ -86,7 +85,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
         Err(error) if error.is_about_patch() => return Err(unusable_update(error, patch_name)),
         applied => applied.about(&args.image)?,
     };
-    let [appended, resumed] = [&progress.appended, &progress.resumed].map(bytes);
+    let [appended, resumed] = [&progress.appended, &progress.resumed].map(Count::get);
     if args.json {
         let object = json!({ "patches": count, "appended": appended, "resumed": resumed });
         print_line!("{}", json_text(&object))?;
@@ -107,14 +106,10 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     Ok(0)
 }
 
-fn bytes(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
-
 /// How far applying is.
 fn state(progress: &ApplyProgress) -> String {
     let [appended, written, resumed] =
-        [&progress.appended, &progress.written, &progress.resumed].map(bytes);
+        [&progress.appended, &progress.written, &progress.resumed].map(Count::get);
     let done = format!("{} of {} written", HumanBytes(written), HumanBytes(appended));
     match (appended, resumed) {
         (0, _) => "checking the image".into(),

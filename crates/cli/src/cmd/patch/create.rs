@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::build::{Activity, Progress, SourceFormat};
 use ferofs::escape::Escaped;
 use ferofs::patch::{self, CreateOptions, PatchFile, PatchSummary};
+use ferofs::read::Cancel;
 use indicatif::HumanBytes;
 
 use super::args::{AllowedArgs, ChangeArgs, EncodingArgs, PortableArgs, TrailingArgs};
@@ -160,7 +160,7 @@ pub(super) fn create(args: &CreateArgs) -> Outcome {
         all.push(args.options(old, new)?);
     }
     // One signal ends all of them.
-    let cancel = Arc::new(AtomicBool::new(false));
+    let cancel = Cancel::default();
     cancel_on_signals(&cancel, GRACE_PERIOD)?;
     // The patches are made at the same time: they say which image they lead to by its time, too.
     let now = all.iter().find_map(|options| options.build.image.build_time);
@@ -168,7 +168,7 @@ pub(super) fn create(args: &CreateArgs) -> Outcome {
     let mut file = PatchFile::create(&args.output).without_subject()?;
     let mut created = Vec::with_capacity(old.len());
     for (old, mut options) in old.iter().zip(all) {
-        options.build.run.cancel = Arc::clone(&cancel);
+        options.build.run.cancel = cancel.clone();
         options.build.image.build_time = Some(now);
         let display = show_progress(&options);
         let appended = file.append(old, &options).about(old);
@@ -258,8 +258,7 @@ fn show_progress(options: &CreateOptions) -> Option<Display> {
 pub(super) fn show_build(progress: &Arc<Progress>) -> Option<Display> {
     let progress = Arc::clone(progress);
     Display::on_terminal(move |bar| {
-        let (found, read) =
-            (progress.found.load(Ordering::Relaxed), progress.timings.spent(Activity::Read).bytes);
+        let (found, read) = (progress.found.get(), progress.timings.spent(Activity::Read).bytes);
         bar.set_message(format!("{found} files found, {} read", HumanBytes(read)));
     })
 }

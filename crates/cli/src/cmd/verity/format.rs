@@ -11,12 +11,10 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::NewFile;
 use ferofs::host::open_in_place;
-use ferofs::read::{FileSource, Source, Uuid};
+use ferofs::read::{Cancel, FileSource, Source, Uuid};
 use ferofs::verity::{HashAlgorithm, Params, SUPERBLOCK_SIZE, Seal, Unfinished, appended_position};
 
 use super::sidecar::{self, Sidecar};
@@ -183,16 +181,16 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     } else {
         (image, None)
     };
-    let cancel = Arc::new(AtomicBool::new(false));
+    let cancel = Cancel::default();
     cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
     let target = hash_file.as_ref().unwrap_or(&args.image);
     let mut made = temporary(target).map_err(about(target))?;
-    let input = Input { file: image, end, cancel: Arc::clone(&cancel) };
+    let input = Input { file: image, end, cancel: cancel.clone() };
     let input = CountedSource::new(input, "hashed");
     let sealed =
         Seal::write(&input, end, params, args.uuid, threads(args.params.threads), &made, 0);
     let (seal, root) = match sealed {
-        Err(_) if cancel.load(Ordering::Relaxed) => {
+        Err(_) if cancel.is_cancelled() => {
             return Err(Failure::about(&args.image, ferofs::Error::Interrupted));
         }
         sealed => sealed.about(&args.image)?,
@@ -238,7 +236,7 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
 struct Input {
     file: FileSource,
     end: u64,
-    cancel: Arc<AtomicBool>,
+    cancel: Cancel,
 }
 
 impl Source for Input {
@@ -247,7 +245,7 @@ impl Source for Input {
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        if self.cancel.load(Ordering::Relaxed) {
+        if self.cancel.is_cancelled() {
             return Err(io::Error::other("interrupted"));
         }
         let stored = usize::try_from(self.file.size().saturating_sub(pos)).unwrap_or(usize::MAX);

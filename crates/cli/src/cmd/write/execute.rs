@@ -5,6 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ferofs::IoError;
 use ferofs::build::{Options, Settings, SourceData, SourceFormat, Summary, Warning, build};
 use ferofs::escape::Escaped;
 use ferofs::patch::{LikeOptions, build_like};
@@ -61,7 +62,7 @@ pub(crate) fn execute(
     drop(display);
     let summary = result.map_err(|error| {
         let is_output = image == Path::new("-")
-            && matches!(&error, ferofs::build::Error::Io { action: "write", path: Some(path), .. } if path.as_os_str() == "standard output");
+            && matches!(&error, ferofs::build::Error::Io(IoError { action: "write", path: Some(path), .. }) if path.as_os_str() == "standard output");
         let may_skip = like.is_none() && !options.source.skip_unreadable;
         let is_unreadable = may_skip && is_unreadable(&error, options, image);
         let failure = Failure::without_subject(error);
@@ -93,7 +94,7 @@ pub(crate) fn execute(
 fn is_unreadable(error: &ferofs::build::Error, options: &Options, image: &Path) -> bool {
     use ferofs::build::Error::{InSource, Io, Read};
     match error {
-        Io { action: "open" | "read", path: Some(path), source } => {
+        Io(IoError { action: "open" | "read", path: Some(path), source, .. }) => {
             let is_below = path != image && *path != options.source.path;
             let is_broken = source.raw_os_error() == Some(libc::EIO);
             is_below && (is_broken || source.kind() == std::io::ErrorKind::PermissionDenied)

@@ -1,7 +1,5 @@
 //! The progress of a build, and its summary as text and as JSON.
 
-use std::sync::atomic::Ordering;
-
 use ferofs::build::{Activity, Progress, Settings, Stage, Summary, Timings};
 use ferofs::read::Uuid;
 use ferofs::seal::BuiltSeal;
@@ -132,9 +130,7 @@ pub(super) fn json(
 /// Shows how far a build is, for its progress line.
 pub(super) fn show_progress(bar: &ProgressBar, progress: &Progress) {
     match progress.stage() {
-        Stage::Walk => {
-            bar.set_message(format!("{} files found", progress.found.load(Ordering::Relaxed)))
-        }
+        Stage::Walk => bar.set_message(format!("{} files found", progress.found.get())),
         Stage::Data => {
             if bar.length().is_none() {
                 let template = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
@@ -143,8 +139,8 @@ pub(super) fn show_progress(bar: &ProgressBar, progress: &Progress) {
                     ProgressStyle::default_bar()
                 }));
             }
-            bar.set_length(progress.bytes_total.load(Ordering::Relaxed));
-            bar.set_position(progress.bytes_done.load(Ordering::Relaxed));
+            bar.set_length(progress.bytes_total.get());
+            bar.set_position(progress.bytes_done.get());
         }
         Stage::Metadata => bar.set_message("writing metadata"),
         Stage::Verify => {

@@ -7,7 +7,6 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread::Builder;
 
 use ferofs_fuse::MoreStats;
@@ -112,9 +111,9 @@ impl Counters {
             ("remote_bytes", size),
             ("remote_stored_bytes", stored),
             ("remote_ready_bytes", ready),
-            ("prefetch_ranges", ranges.load(Relaxed)),
-            ("prefetch_bytes", bytes.load(Relaxed)),
-            ("prefetch_missing_files", missing.load(Relaxed)),
+            ("prefetch_ranges", ranges.get()),
+            ("prefetch_bytes", bytes.get()),
+            ("prefetch_missing_files", missing.get()),
         ] {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{name} {number}");

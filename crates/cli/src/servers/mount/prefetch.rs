@@ -10,12 +10,11 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use ferofs::escape::Escaped;
-use ferofs::read::{Image, Profile};
+use ferofs::read::{Count, Image, Profile};
 use ferofs_serve::cache::Entry;
 use ferofs_serve::channel::{BACKGROUND_MAX, Client};
 use ferofs_serve::fetch::join_ranges;
@@ -93,10 +92,10 @@ pub(crate) struct Plan {
 pub(crate) struct Background {
     /// What was chosen.
     pub(crate) name: &'static str,
-    pub(crate) ranges: AtomicU64,
-    pub(crate) bytes: AtomicU64,
+    pub(crate) ranges: Count,
+    pub(crate) bytes: Count,
     /// Files of the profile that the image does not have.
-    pub(crate) missing: AtomicU64,
+    pub(crate) missing: Count,
 }
 
 impl Plan {
@@ -146,9 +145,9 @@ impl Plan {
     pub(crate) fn start(self, image: &Image, client: &Arc<Client>) -> Arc<Background> {
         let background = Arc::new(Background {
             name: self.name,
-            ranges: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            missing: AtomicU64::new(0),
+            ranges: Count::default(),
+            bytes: Count::default(),
+            missing: Count::default(),
         });
         if self.profile.is_some() || self.all.is_some() {
             let (image, client, counters) =
@@ -171,17 +170,15 @@ impl Plan {
             if let Err(error) = client.background(&ranges) {
                 message!("prefetch: {error}");
             }
-            background.ranges.fetch_add(ranges.len() as u64, Relaxed);
-            background
-                .bytes
-                .fetch_add(ranges.iter().map(|range| range.end - range.start).sum(), Relaxed);
+            background.ranges.add(ranges.len() as u64);
+            background.bytes.add(ranges.iter().map(|range| range.end - range.start).sum());
         };
         if let Some((path, file)) = &self.profile {
             match read(file) {
                 Ok(profile) => {
                     let end = Instant::now() + FIND_TIME;
                     let found = image.profile_ranges(&profile, RANGES_MAX, || Instant::now() < end);
-                    background.missing.store(found.missing, Relaxed);
+                    background.missing.set(found.missing);
                     announce(join_ranges(found.ranges));
                 }
                 Err(error) => message!("{}: access profile: {error}", Escaped::path(path)),

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use ferofs_format::{BlockAddr, BytePos, Incompat};
 
@@ -263,8 +262,8 @@ impl Appender<'_> {
             self.data.contents[id.index()] = self.data.contents[first.index()];
             let size = self.context.tree.node(*id).size;
             self.data.bytes_shared += size;
-            self.context.options.run.progress.bytes_done.fetch_add(size, Ordering::Relaxed);
-            self.context.options.run.progress.files_done.fetch_add(1, Ordering::Relaxed);
+            self.context.options.run.progress.bytes_done.add(size);
+            self.context.options.run.progress.files_done.add(1);
         }
         (unresolved, others)
     }

@@ -5,7 +5,6 @@
 //! appends new chunks to the image or to an extra device.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
 
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, Incompat};
@@ -184,7 +183,7 @@ impl ChunkWriter<'_> {
             {
                 pipeline.submit(slices);
             }
-            self.context.worker.options.run.check_cancelled()?;
+            self.context.worker.options.run.cancel.check()?;
             match pipeline.next_result()? {
                 Some(batch) => self.store(batch)?,
                 None => {
@@ -197,8 +196,8 @@ impl ChunkWriter<'_> {
 
     fn store(&mut self, batch: Batch) -> Result<()> {
         let progress = &self.context.worker.options.run.progress;
-        progress.bytes_done.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
-        progress.files_done.fetch_add(batch.slices.len() as u64, Ordering::Relaxed);
+        progress.bytes_done.add(batch.bytes.len() as u64);
+        progress.files_done.add(batch.slices.len() as u64);
         self.context.worker.options.check_size(self.store.output.position())?;
         let (mut bytes, mut hashes) = (batch.bytes.as_slice(), batch.hashes.iter());
         let mut failures = batch.failures.into_iter().peekable();

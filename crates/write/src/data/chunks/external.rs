@@ -3,7 +3,6 @@
 //! copied into the image, for example an inline tail of a source image. Source: FORMAT.md 5.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
@@ -59,7 +58,7 @@ pub(crate) fn run(
         if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 {
             continue;
         }
-        context.options.run.check_cancelled()?;
+        context.options.run.cancel.check()?;
         if let Origin::Unreadable(errno) = node.origin {
             warnings.push(Warning::Skipped(Error::io(
                 "read",
@@ -70,8 +69,8 @@ pub(crate) fn run(
             continue;
         }
         let progress = &context.options.run.progress;
-        progress.bytes_done.fetch_add(node.size, Ordering::Relaxed);
-        progress.files_done.fetch_add(1, Ordering::Relaxed);
+        progress.bytes_done.add(node.size);
+        progress.files_done.add(1);
         let found = find(context, id)?;
         if let [(range, None)] = found.as_slice()
             && *range == (0..node.size)
@@ -253,7 +252,7 @@ fn copy(
     let mut buffer = Vec::new();
     let mut at = range.start;
     while at < range.end {
-        context.options.run.check_cancelled()?;
+        context.options.run.cancel.check()?;
         let len = (range.end - at).min(COPY_LEN);
         buffer.resize(len as usize, 0);
         reader.read(id, at, &mut buffer)?;

@@ -97,7 +97,7 @@ impl Survey {
         let in_metabox = image.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
         let area = image.superblock().xattr.to_pos(image.superblock().block_size);
         for walked in Walk::new(image) {
-            options.run.check_cancelled()?;
+            options.run.cancel.check()?;
             let walked = walked?;
             let inode = walked.inode?;
             if !walked.first {

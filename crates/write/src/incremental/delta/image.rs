@@ -96,7 +96,7 @@ impl DeltaImage {
     pub(super) fn digests(&self, run: &RunOptions) -> Result<([u8; 32], Vec<[u8; 16]>)> {
         let (mut whole, mut chunks) = (Sha256::new(), Vec::new());
         for start in (0..self.len()).step_by(CHUNK) {
-            run.check_cancelled()?;
+            run.cancel.check()?;
             let bytes = self.read(start..self.len().min(start + CHUNK))?;
             whole.update(&bytes);
             chunks.push(digest(&bytes));

@@ -189,7 +189,7 @@ fn in_parallel<T: Send>(
         groups,
         || Encoders::new(&context.methods.params),
         |encoders, number| {
-            run.check_cancelled()?;
+            run.cancel.check()?;
             make(number, encoders)
         },
     )

@@ -1,11 +1,9 @@
 //! An EROFS image as a source of content: reads files, and finds the addresses of their pieces.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
-use ferofs_read::{DataLayout, ExtentData, FileSource, Image, Inode, Location};
+use ferofs_read::{Cancel, DataLayout, ExtentData, FileSource, Image, Inode, Location};
 
 use crate::error::{Error, Result};
 use crate::sources::source_file::SourceFile;
@@ -30,8 +28,8 @@ pub(crate) struct StoredPiece {
 }
 
 impl SourceImage {
-    /// Opens the image in `file`. Its reads end soon after `cancel` is set.
-    pub(crate) fn open(file: &SourceFile, cancel: &Arc<AtomicBool>) -> Result<Self> {
+    /// Opens the image in `file`. Its reads end soon after `cancel` cancels them.
+    pub(crate) fn open(file: &SourceFile, cancel: &Cancel) -> Result<Self> {
         let source = file.file().try_clone().and_then(|file| FileSource::new(file, 0));
         let source = source.map_err(|e| Error::io("open", file.name(), e))?;
         let image = Image::open(source).map_err(|e| in_source(file.name().to_owned(), e))?;

@@ -214,7 +214,7 @@ impl<'a> Store<'a> {
         let mut buffer = vec![0; blob.len.min(PIECE) as usize];
         let mut done = 0;
         while done < blob.len {
-            self.options.run.check_cancelled()?;
+            self.options.run.cancel.check()?;
             let piece = (blob.len - done).min(PIECE);
             let bytes = &mut buffer[..piece as usize];
             contents.read_at(SourcePosition { at: blob.place.at + done, ..blob.place }, bytes)?;

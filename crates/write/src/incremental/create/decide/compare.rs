@@ -38,7 +38,7 @@ pub(super) fn counterparts(inputs: Inputs<'_>) -> Result<Vec<Option<Nid>>> {
         else {
             continue;
         };
-        inputs.options.run.check_cancelled()?;
+        inputs.options.run.cancel.check()?;
         let inode = inputs.old.inode(nid)?;
         if !inode.is_dir() {
             continue;

@@ -105,7 +105,7 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
         groups.len(),
         || (Encoders::new(inputs.methods), Vec::new()),
         |(encoders, dictionary), number| {
-            options.run.check_cancelled()?;
+            options.run.cancel.check()?;
             let group = &groups[number];
             let (plan, payload) = fill(inputs, group, encoders)?;
             let base = Base {

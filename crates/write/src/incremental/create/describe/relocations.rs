@@ -82,7 +82,7 @@ fn new_inodes(inputs: &Inputs<'_>) -> Result<Vec<NewInode>> {
     let mut inodes = Vec::with_capacity(inputs.written.inodes.len());
     let block = inputs.image.superblock().block_size;
     for WrittenInode { node, size } in &inputs.written.inodes {
-        inputs.context.inputs.options.run.check_cancelled()?;
+        inputs.context.inputs.options.run.cancel.check()?;
         let is_dir = matches!(inputs.context.inputs.tree.node(*node).kind, Kind::Directory(_));
         // A directory resembles one new directory.
         let is_free = |old: &Nid| if is_dir { taken.insert(*old) } else { !taken.contains(old) };
