@@ -7,7 +7,7 @@ pub mod delta;
 use std::io::Write;
 
 use parking_lot::Mutex;
-use zstd::zstd_safe;
+use zstd::zstd_safe::{self, CParameter};
 
 use self::base::Base;
 use super::plan::{Item, Plan};
@@ -30,6 +30,8 @@ pub(crate) const REGION_MAX: usize = 3 * PIECE_LEN;
 const WINDOW_LOG_MAX: u32 = 25;
 /// The smallest window: smaller ones save no memory that counts.
 const WINDOW_LOG_MIN: u32 = 16;
+/// The largest window whose tables are made small.
+const SMALL_WINDOW_LOG: u32 = 18;
 /// Bytes of a dictionary from which on long-distance matching pays.
 const LONG_DISTANCE_MIN: usize = 1 << 20;
 /// Bytes of content in an extent at least, but the last one of a unit: the smallest block. It
@@ -88,9 +90,19 @@ pub fn compress(bytes: &[u8], dictionary: &[u8], level: i32) -> std::io::Result<
     let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), level, dictionary)?;
     let window = bytes.len().saturating_add(dictionary.len()).checked_next_power_of_two();
     let window_log = window.map_or(WINDOW_LOG_MAX, usize::trailing_zeros);
-    encoder.window_log(window_log.clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX))?;
+    let window_log = window_log.clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
+    encoder.window_log(window_log)?;
     encoder.long_distance_matching(dictionary.len() > LONG_DISTANCE_MIN)?;
     encoder.include_contentsize(false)?;
+    // Without a length, the tables fit the dictionary alone, however small it is; without both,
+    // they have 100 MB. With a length and no dictionary, they are those of another level.
+    if !dictionary.is_empty() {
+        encoder.set_pledged_src_size(Some(to_u64(bytes.len())))?;
+    } else if window_log <= SMALL_WINDOW_LOG {
+        for table in [CParameter::HashLog, CParameter::ChainLog] {
+            encoder.set_parameter(table(window_log.saturating_add(1)))?;
+        }
+    }
     encoder.write_all(bytes)?;
     let out = encoder.finish()?;
     Ok((out.len() < bytes.len()).then_some(out))
@@ -237,4 +249,24 @@ fn encode_in_threads<'p>(
             Ok(())
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small dictionary makes no small tables.
+    #[test]
+    fn repeated_bytes_are_found_beside_a_small_dictionary() {
+        let mut state = 7u64;
+        let mut byte = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            state.to_be_bytes()[0]
+        };
+        let once: Vec<u8> = (0..600_000).map(|_| byte()).collect();
+        for dictionary in [&[][..], &[97; 1000]] {
+            let compressed = compress(&once.repeat(2), dictionary, 12).unwrap().unwrap();
+            assert!(compressed.len() < once.len() + 10_000, "{}", compressed.len());
+        }
+    }
 }

@@ -61,6 +61,14 @@ impl FileSource {
         let sparse = reopen_sparse(&file);
         Ok(Self { file, sparse, start, size: end.saturating_sub(start) })
     }
+
+    /// What the file is now.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.file.metadata()
+    }
 }
 
 /// Fails for what cannot be read at any position.

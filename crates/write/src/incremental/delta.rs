@@ -65,10 +65,11 @@ fn create_delta_of(
     options: &DeltaOptions,
     out: &Path,
 ) -> Result<DeltaSummary> {
+    let mut file = NewFile::create(out)?;
     let (old, new) = (DeltaImage::open(old)?, DeltaImage::open(new)?);
     options.run.cancel.check()?;
     let seal = computed_seal(&new, options.run.worker_count());
-    let equal = new.equal_bytes(&old)?;
+    let equal = new.equal_bytes(&old, &options.run.cancel)?;
     let unchanged = new.unchanged_inline(&old)?;
     let tree = seal.as_ref().map_or(0, |seal| seal.tree);
     let parts_of = |carried: &HashSet<usize>| {
@@ -92,6 +93,7 @@ fn create_delta_of(
         true => Methods::default(),
         false => Methods::find(&new, &runs)?,
     };
+    options.run.cancel.check()?;
     let (mut relocations, prediction) = rebuilt::find(&old, &new)?.unzip();
     let mut context = DeltaContext {
         prediction: prediction.as_ref(),
@@ -148,7 +150,6 @@ fn create_delta_of(
     header.memory = made.memory.total(&header, &methods.params, tree);
     let start = header.encode(&methods.params)?;
     let mut len = start.len() as u64;
-    let mut file = NewFile::create(out)?;
     let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|e| Error::io("write", out, e));
     write(&start)?;
     for piece in &made.pieces {

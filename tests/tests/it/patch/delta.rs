@@ -359,6 +359,26 @@ fn pclusters_that_no_compressor_makes_have_old_bytes() {
     }
 }
 
+/// Content and most of its pclusters take more than the pclusters alone.
+#[test]
+fn a_delta_is_not_longer_than_what_it_carries() {
+    for options in
+        ["-z zstd,3 -C 12K -E 48bit", "-z zstd,3 -C 16K -E 48bit --max-extent-bytes 20000"]
+    {
+        let fixture = Fixture::empty();
+        fixture.build("old", options.split(' '));
+        fixture.write("text", Content::Text.bytes(300_000, &mut Rng::new(8)));
+        fixture.build("new", options.split(' '));
+        let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
+        let len = |form: &[&str]| {
+            let create = ferofs!("delta create --json --force -o", &delta, &old, &new);
+            number(&create.args(form).success().text(), "delta")
+        };
+        let (own, portable) = (len(&[]), len(&["--portable"]));
+        assert!(own < portable + portable / 50, "{options}: {own}, {portable} that carries all");
+    }
+}
+
 #[test]
 fn a_file_with_another_name_is_found_by_its_bytes() {
     let fixture = Fixture::empty();

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use ferofs_read::Source;
+use ferofs_read::{Cancel, Source};
 
 /// Bytes that are hashed, and the distance of the old positions whose hashes are known: equal bytes
 /// of twice this length are always found.
@@ -60,13 +60,13 @@ fn mixed(hash: u64) -> u64 {
 
 impl<'a> Index<'a> {
     /// For at most so many positions.
-    fn new(old: &'a dyn Source, most: usize) -> io::Result<Self> {
+    fn new(old: &'a dyn Source, most: usize, cancel: &Cancel) -> io::Result<Self> {
         let blocks = old.size() as usize / BLOCK;
         let step = blocks.div_ceil(most).max(1);
         let bits = (blocks.div_ceil(step) * 2).max(2).next_power_of_two().ilog2();
         let (distance, filter) = (BLOCK * step, vec![0; 1 << (FILTER_BITS - 6)]);
         let mut index = Self { old, distance, filter, slots: vec![0; 1 << bits], bits };
-        let mut window = Window::new(old);
+        let mut window = Window::new(old, cancel);
         for (number, first) in (1u64..).zip((0..blocks).step_by(step)) {
             let block = &window.from(first * BLOCK)?[..BLOCK];
             let hash = mixed(hash(block));
@@ -127,16 +127,22 @@ impl Iterator for Places<'_> {
     }
 }
 
+/// Fails once the search is cancelled.
+fn check(cancel: &Cancel) -> io::Result<()> {
+    if cancel.is_cancelled() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+}
+
 /// Bytes of an image around the one that was read last.
 struct Window<'a> {
     source: &'a dyn Source,
+    cancel: &'a Cancel,
     at: usize,
     bytes: Vec<u8>,
 }
 
 impl<'a> Window<'a> {
-    fn new(source: &'a dyn Source) -> Self {
-        Self { source, at: 0, bytes: Vec::new() }
+    fn new(source: &'a dyn Source, cancel: &'a Cancel) -> Self {
+        Self { source, cancel, at: 0, bytes: Vec::new() }
     }
 
     /// The bytes from `at` on: a [`BLOCK`] or more, or all up to the end.
@@ -144,6 +150,7 @@ impl<'a> Window<'a> {
         let size = self.source.size() as usize;
         let end = self.at + self.bytes.len();
         if at < self.at || at + BLOCK > end && end < size {
+            check(self.cancel)?;
             self.at = at;
             self.bytes.resize(size.saturating_sub(at).min(WINDOW), 0);
             self.source.read_exact_at(at as u64, &mut self.bytes)?;
@@ -159,10 +166,12 @@ fn equal_len(
     at: [usize; 2],
     before: bool,
     most: usize,
+    cancel: &Cancel,
 ) -> io::Result<usize> {
     let (mut len, mut part) = (0, FIRST_PART);
     let mut both = [Vec::new(), Vec::new()];
     while len < most {
+        check(cancel)?;
         part = part.min(most - len);
         for ((source, at), bytes) in [old, new].into_iter().zip(at).zip(&mut both) {
             bytes.resize(part, 0);
@@ -184,19 +193,23 @@ fn equal_len(
 }
 
 /// All ranges of the new image that the old one has, in order.
-pub(super) fn find(images: [&dyn Source; 2]) -> io::Result<Vec<Equal>> {
-    find_with(images, POSITIONS_MAX)
+pub(super) fn find(images: [&dyn Source; 2], cancel: &Cancel) -> io::Result<Vec<Equal>> {
+    find_with(images, POSITIONS_MAX, cancel)
 }
 
-fn find_with([old, new]: [&dyn Source; 2], positions: usize) -> io::Result<Vec<Equal>> {
+fn find_with(
+    [old, new]: [&dyn Source; 2],
+    positions: usize,
+    cancel: &Cancel,
+) -> io::Result<Vec<Equal>> {
     let mut found: Vec<Equal> = Vec::new();
     let (old_len, new_len) = (old.size() as usize, new.size() as usize);
     if old_len < BLOCK {
         return Ok(found);
     }
-    let index = Index::new(old, positions)?;
+    let index = Index::new(old, positions, cancel)?;
     let out_factor = (0..BLOCK).fold(1u64, |power, _| power.wrapping_mul(FACTOR));
-    let (mut own, mut beside) = (Window::new(new), Window::new(old));
+    let (mut own, mut beside) = (Window::new(new, cancel), Window::new(old, cancel));
     let mut at = 0;
     while at + BLOCK <= new_len {
         let start = found.last().map_or(0, Equal::end);
@@ -222,9 +235,10 @@ fn find_with([old, new]: [&dyn Source; 2], positions: usize) -> io::Result<Vec<E
         }
         let Some(place) = place else { continue };
         let sources = [old, new];
-        let back = equal_len(sources, [place, at], true, place.min(at - start))?;
+        let back = equal_len(sources, [place, at], true, place.min(at - start), cancel)?;
         let ends = [place + BLOCK, at + BLOCK];
-        let after = equal_len(sources, ends, false, (old_len - ends[0]).min(new_len - ends[1]))?;
+        let most = (old_len - ends[0]).min(new_len - ends[1]);
+        let after = equal_len(sources, ends, false, most, cancel)?;
         found.push(Equal { new: at - back, old: place - back, len: back + BLOCK + after });
         at += BLOCK + after;
     }
@@ -244,7 +258,7 @@ mod tests {
         };
         let old: Vec<u8> = (0..50_000).map(|_| byte()).collect();
         let new = [&old[30_001..40_000], &old[..5], &old[7..9_000], &[1; 3000]].concat();
-        let find = |old: &[u8], new: &[u8]| super::find([&old, &new]).unwrap();
+        let find = |old: &[u8], new: &[u8]| super::find([&old, &new], &Cancel::default()).unwrap();
         let found = find(&old, &new);
         assert!(
             found
@@ -256,7 +270,7 @@ mod tests {
         assert_eq!(find(&old, &old), [Equal { new: 0, old: 0, len: old.len() }]);
         assert!(find(&old[..100], &new).is_empty() && find(&old, &[]).is_empty());
         // With fewer positions, long ranges still are found.
-        let some = find_with([&&old[..], &&new[..]], 25).unwrap();
+        let some = find_with([&&old[..], &&new[..]], 25, &Cancel::default()).unwrap();
         assert_eq!(some.iter().map(|equal| equal.len).sum::<usize>(), 9_999 + 8_993);
     }
 }

@@ -1,15 +1,15 @@
 //! An image that a delta is made of: its bytes are read when they are needed.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use ferofs_patch::format::delta_file::{CHUNK, digest};
-use ferofs_read::{FileSource, Image, OpenOptions, Source};
+use ferofs_read::{Cancel, FileSource, Image, OpenOptions, Source};
 use sha2::{Digest as _, Sha256};
 
 use super::content::{FileExtent, ImageContent};
@@ -21,9 +21,8 @@ use crate::options::RunOptions;
 /// An image, and what it has.
 pub(super) struct DeltaImage {
     path: PathBuf,
-    file: File,
-    /// The size and the time of the file when it was opened.
-    state: (u64, SystemTime),
+    /// What the file was when it was opened.
+    opened: Metadata,
     pub(super) source: Arc<FileSource>,
     pub(super) image: Image,
     pub(super) content: ImageContent,
@@ -33,8 +32,7 @@ impl DeltaImage {
     /// Reads the metadata of the image `path`. Errors name it.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let source = Arc::new(FileSource::open(path, 0)?);
-        let opened = File::open(path).and_then(|file| state(&file).map(|state| (file, state)));
-        let (file, state) = opened.map_err(|error| Error::io("open", path, error))?;
+        let opened = source.metadata().map_err(|error| Error::io("stat", path, error))?;
         let mut opening = OpenOptions::default();
         // Most metadata is read in order.
         opening.metadata_cache = metadata_cache() / 4;
@@ -43,7 +41,7 @@ impl DeltaImage {
         let read = image.and_then(|image| ImageContent::of(&image).map(|content| (image, content)));
         match read {
             Ok((image, content)) => {
-                Ok(Self { path: path.to_owned(), file, state, source, image, content })
+                Ok(Self { path: path.to_owned(), opened, source, image, content })
             }
             Err(error) => Err(Error::InSource { path: path.to_owned(), source: Box::new(error) }),
         }
@@ -58,6 +56,11 @@ impl DeltaImage {
         let mut bytes = vec![0; range.len()];
         let read = self.source.read_exact_at(range.start as u64, &mut bytes);
         read.map_err(|error| self.unreadable(error)).map(|()| bytes)
+    }
+
+    /// Names the file in an error of reading what is in the image.
+    pub(super) fn in_image(&self, error: impl Into<Error>) -> Error {
+        Error::InSource { path: self.path.clone(), source: Box::new(error.into()) }
     }
 
     fn unreadable(&self, error: io::Error) -> Error {
@@ -87,8 +90,9 @@ impl DeltaImage {
     }
 
     /// Bytes that it has as the `old` image has them.
-    pub(super) fn equal_bytes(&self, old: &Self) -> Result<Vec<Equal>> {
-        let found = copies::find([&*old.source, &*self.source]);
+    pub(super) fn equal_bytes(&self, old: &Self, cancel: &Cancel) -> Result<Vec<Equal>> {
+        let found = copies::find([&*old.source, &*self.source], cancel);
+        cancel.check()?;
         found.map_err(|error| Error::io_unnamed("compare the images", error))
     }
 
@@ -104,21 +108,31 @@ impl DeltaImage {
         Ok((whole.finalize().into(), chunks))
     }
 
-    /// Fails if somebody has written the file since it was opened.
+    /// Fails if somebody has written the file since it was opened. One that was renamed or removed
+    /// is the same.
     pub(super) fn check_unchanged(&self) -> Result<()> {
-        let is_same = state(&self.file).is_ok_and(|state| state == self.state);
+        let is_same = |now: Metadata| {
+            let times = |file: &Metadata| {
+                [(file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec())]
+            };
+            let ([written, changed], [now_written, now_changed]) =
+                (times(&self.opened), times(&now));
+            // Tools can set the first time; a new name or one less changes the second one.
+            let is_linked = now.nlink() != self.opened.nlink();
+            now.len() == self.opened.len()
+                && now_written == written
+                && (is_linked || now_changed == changed)
+        };
         let changed = || self.unreadable(io::Error::other("it has changed meanwhile: try again"));
-        is_same.then_some(()).ok_or_else(changed)
+        self.source.metadata().is_ok_and(is_same).then_some(()).ok_or_else(changed)
     }
-}
-
-fn state(file: &File) -> io::Result<(u64, SystemTime)> {
-    let found = file.metadata()?;
-    Ok((found.len(), found.modified()?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::time::SystemTime;
+
     use super::*;
     use crate::{Options, build};
 
@@ -132,10 +146,13 @@ mod tests {
         std::fs::copy(&path, &other).unwrap();
         std::fs::rename(&other, &path).unwrap();
         image.check_unchanged().unwrap();
-        let image = DeltaImage::open(&path).unwrap();
-        let file = File::options().write(true).open(&path).unwrap();
-        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        let error = image.check_unchanged().unwrap_err().to_string();
-        assert!(error.ends_with("image: read: it has changed meanwhile: try again"), "{error}");
+        for restored in [false, true] {
+            let image = DeltaImage::open(&path).unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            let time = file.metadata().unwrap().modified().unwrap();
+            file.set_modified(if restored { time } else { SystemTime::UNIX_EPOCH }).unwrap();
+            let error = image.check_unchanged().unwrap_err().to_string();
+            assert!(error.ends_with("image: read: it has changed meanwhile: try again"), "{error}");
+        }
     }
 }

@@ -42,6 +42,8 @@ const COPIED_MAX: usize = 32 << 20;
 const TRIED_MAX: usize = 4;
 /// Predictions must save at least one in so many stored bytes: they take memory.
 const GAIN: usize = 16;
+/// If this part of the bytes of a unit is carried, or more, all of them may be shorter.
+const CARRIED_PART: u64 = 4;
 
 /// The pieces as stored, and what they have.
 pub(super) struct MadePieces {
@@ -453,8 +455,21 @@ impl Made {
     }
 }
 
-/// Makes a piece, whose runs are made as `units` say.
+/// Makes a piece, whose runs are made as `units` say, or carried if that is shorter.
 fn make_one(context: &DeltaContext<'_>, group: &Group, units: &[RunUnit]) -> Result<Made> {
+    let made = make_as(context, group, units)?;
+    if units.iter().all(|unit| unit.carried_len() < unit.size.max(1).div_ceil(CARRIED_PART)) {
+        return Ok(made);
+    }
+    let carried = units.iter().map(|unit| {
+        let is_kept = unit.carried_len() < unit.size.max(1).div_ceil(CARRIED_PART);
+        if is_kept { unit.clone() } else { RunUnit::default() }
+    });
+    let other = make_as(context, group, &carried.collect::<Vec<_>>())?;
+    Ok(if other.len() < made.len() { other } else { made })
+}
+
+fn make_as(context: &DeltaContext<'_>, group: &Group, units: &[RunUnit]) -> Result<Made> {
     let (mut items, mut payload, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let (mut made, mut after, mut raw) = (0, 0, 0);
     let [mut copied, mut encoded, mut carried] = [0; 3];
@@ -528,7 +543,8 @@ fn make_one(context: &DeltaContext<'_>, group: &Group, units: &[RunUnit]) -> Res
     let most = if payload.len() > PIECE_LEN { REFERENCES_MAX as u64 } else { DICTIONARY_MAX };
     let mut plan = Plan { references: references(context, &old, most), items };
     let mut dictionary = Vec::new();
-    base.read(&plan.references, &mut dictionary, || Ok(()))?;
+    let read = base.read(&plan.references, &mut dictionary, || Ok(()));
+    read.map_err(|error| context.old.in_image(error))?;
     let (compressed, delta_len) = shortest(&payload, &dictionary, context.options.level)?;
     if compressed.is_none() {
         plan.references.clear();

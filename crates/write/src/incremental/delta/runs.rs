@@ -26,12 +26,17 @@ pub(super) struct RunUnit {
     pub(super) unit: Option<Unit>,
     /// Nanoseconds that `apply` takes to encode them, at most, and the bytes that they have.
     work: u64,
-    size: u64,
+    pub(super) size: u64,
     /// Bytes that the payload of its piece has for it.
     payload_len: usize,
 }
 
 impl RunUnit {
+    /// Bytes that are carried beside the content of a unit.
+    pub(super) fn carried_len(&self) -> u64 {
+        self.unit.as_ref().map_or(0, carried_len)
+    }
+
     /// Those of the `extents` of its run that are carried.
     pub(super) fn carried(&self, extents: Range<usize>) -> Vec<usize> {
         match &self.unit {
@@ -165,8 +170,12 @@ pub(super) fn stored_bytes(context: &DeltaContext<'_>, run: &Run) -> Result<Vec<
 pub(super) fn content(context: &DeltaContext<'_>, run: &Run, len: usize) -> Result<Vec<u8>> {
     let first = &extents(context, run)[0];
     let mut content = vec![0; len];
-    let inode = context.new.image.inode(context.new.content.files[first.file].nid)?;
-    context.new.image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
+    let nid = context.new.content.files[first.file].nid;
+    let image = &context.new.image;
+    let read = image
+        .inode(nid)
+        .and_then(|inode| image.read_at(&inode, FileOffset::new(first.offset), &mut content));
+    read.map_err(|error| context.new.in_image(error))?;
     Ok(content)
 }
 
