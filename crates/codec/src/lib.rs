@@ -58,8 +58,19 @@ pub use params::{Filling, LIBLZ4, LzmaBits, Params};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
 
-/// The names of compressors in the texts of [`Params`], separated by commas.
-pub const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate, libdeflate, zstd";
+/// Further names of algorithms in texts, with the level if it is not the algorithm's default.
+const ALIASES: [(&str, Algorithm, Option<u8>); 2] =
+    [("lz4hc", Algorithm::Lz4, Some(9)), ("libdeflate", Algorithm::Deflate, None)];
+
+/// The names of compressors in the texts of [`Params`].
+#[must_use]
+pub fn compressor_names() -> Vec<&'static str> {
+    let named = |algorithm: Algorithm| {
+        let aliases = ALIASES.iter().filter(move |(_, of, _)| *of == algorithm);
+        std::iter::once(algorithm.name()).chain(aliases.map(|(alias, ..)| *alias))
+    };
+    Algorithm::ALL.into_iter().flat_map(named).collect()
+}
 
 /// What is special about `algorithm`.
 #[cfg(feature = "encode")]

@@ -8,7 +8,7 @@ use ferofs_format::{Algorithm, byte_size};
 
 use crate::error::ParamsError;
 use crate::fit::{Compressor, MAX_DECODED};
-use crate::{COMPRESSORS, codec};
+use crate::{ALIASES, codec, compressor_names};
 
 /// The default of [`Params::window`]: 1 MiB, the size of the largest output, so that every valid
 /// output is accepted.
@@ -157,6 +157,13 @@ impl Params {
         codec(algorithm).levels
     }
 
+    /// The levels of `algorithm` and the values of `dictsize`, as texts.
+    #[must_use]
+    pub fn ranges(algorithm: Algorithm) -> (&'static str, &'static str) {
+        let codec = codec(algorithm);
+        (codec.level_range, codec.dictionary_range)
+    }
+
     /// Chooses the dictionary, if it is not yet known, for clusters of at most `cluster` bytes.
     #[must_use]
     pub fn for_clusters(self, cluster: u32) -> Self {
@@ -241,14 +248,9 @@ impl FromStr for Params {
     fn from_str(text: &str) -> Result<Self, ParamsError> {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
-        let (algorithm, mut level) = match name {
-            "lz4hc" => (Algorithm::Lz4, Some(9)),
-            "libdeflate" => (Algorithm::Deflate, None),
-            _ => {
-                let known = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name);
-                (known.ok_or_else(|| unknown(name))?, None)
-            }
-        };
+        let names = Algorithm::ALL.map(|known| (known.name(), known, None)).into_iter();
+        let known = names.chain(ALIASES).find(|(known, ..)| *known == name);
+        let (_, algorithm, mut level) = known.ok_or_else(|| unknown(name))?;
         let (mut dictionary, mut bits) = (None, LzmaBits::default());
         for part in parts {
             let (option, value) = part.split_once('=').unwrap_or(("level", part));
@@ -280,8 +282,7 @@ impl FromStr for Params {
 fn unknown(name: &str) -> ParamsError {
     // `zstd19`, or the part `19` of `zstd:19`.
     let before_level = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '=' || c == '-');
-    let is_level =
-        before_level.is_empty() || COMPRESSORS.split(", ").any(|known| known == before_level);
+    let is_level = before_level.is_empty() || compressor_names().contains(&before_level);
     let hint = match OTHER_NAMES.iter().find(|(other, _)| *other == name) {
         Some((_, here)) => format!("; {name} is called {here} here"),
         None if is_level && !name.is_empty() => "; a comma precedes the level: zstd,19".to_owned(),
@@ -373,7 +374,7 @@ mod tests {
 
     #[test]
     fn wrong_texts_say_what_is_right() {
-        let known = "the compressors are lz4, lz4hc, lzma, deflate, libdeflate, zstd";
+        let known = format!("the compressors are {}", compressor_names().join(", "));
         for (text, words) in [
             ("lz5", format!("unknown compressor; {known}")),
             ("xz", format!("unknown compressor; xz is called lzma here; {known}")),
