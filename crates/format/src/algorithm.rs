@@ -44,10 +44,15 @@ impl Algorithm {
     /// The algorithm with this on-disk number.
     #[must_use]
     pub fn from_id(id: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(id)).copied()
+        Self::ALL.into_iter().find(|algorithm| algorithm.id() == id)
     }
 
-    /// The on-disk number, 0 to 3.
+    /// Its index in [`Self::ALL`].
+    fn index(self) -> usize {
+        Self::ALL.iter().position(|other| *other == self).unwrap_or(usize::MAX)
+    }
+
+    /// The on-disk number, less than 16.
     #[must_use]
     pub const fn id(self) -> u8 {
         self.facts().0
@@ -164,7 +169,7 @@ impl CompressionConfigs {
     /// The limits of the data of `algorithm`.
     #[must_use]
     pub fn get(&self, algorithm: Algorithm) -> Option<AlgorithmConfig> {
-        self.0.get(usize::from(algorithm.id())).copied().flatten()
+        self.0.get(algorithm.index()).copied().flatten()
     }
 
     /// [`AlgorithmConfig::window`] of `algorithm`.
@@ -182,7 +187,7 @@ impl CompressionConfigs {
     /// Lets the image also have data within the limits of `config`.
     pub fn extend(&mut self, algorithm: Algorithm, config: AlgorithmConfig) {
         let old = self.get(algorithm).unwrap_or_default();
-        if let Some(place) = self.0.get_mut(usize::from(algorithm.id())) {
+        if let Some(place) = self.0.get_mut(algorithm.index()) {
             *place = Some(AlgorithmConfig {
                 window: old.window.max(config.window),
                 max_pcluster_blocks: old.max_pcluster_blocks.max(config.max_pcluster_blocks),
