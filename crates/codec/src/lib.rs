@@ -54,7 +54,7 @@ pub use incompressible::{looks_random, random_before_others};
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::{lz4_in_place_margin, lz4_window};
 #[cfg(feature = "encode")]
-pub use params::{Filling, LIBLZ4, LzmaBits, Params};
+pub use params::{Codec, Filling, LIBLZ4, LzmaBits, Params, Reencoding};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
 
@@ -72,9 +72,10 @@ pub fn compressor_names() -> Vec<&'static str> {
     Algorithm::ALL.into_iter().flat_map(named).collect()
 }
 
-/// What is special about `algorithm`.
+/// The properties of `algorithm` that others do not have.
 #[cfg(feature = "encode")]
-fn codec(algorithm: Algorithm) -> &'static params::Codec {
+#[must_use]
+pub fn codec(algorithm: Algorithm) -> &'static Codec {
     match algorithm {
         Algorithm::Lz4 => &lz4::CODEC,
         Algorithm::Lzma => &lzma::CODEC,

@@ -31,8 +31,23 @@ const OTHER_NAMES: [(&str, &str); 6] = [
     ("zstandard", "zstd"),
 ];
 
-/// What differs between algorithms.
-pub(crate) struct Codec {
+/// What differs between algorithms. Builders and patches test these properties, and name no
+/// algorithm.
+pub struct Codec {
+    /// Ways to encode an extent again to the same bytes, the most frequent one first.
+    pub reencodings: &'static [Reencoding],
+    /// The bytes of an extent depend on the extents before it.
+    pub extents_depend: bool,
+    /// `Some` if [`Filling::Bytes`] and [`Filling::Blocks`] fill outputs in one pass. Builders use
+    /// [`Filling::Blocks`] up to this level: anyone who picks a higher one can afford the trials.
+    pub one_pass_level: Option<u8>,
+    /// The level that only stores: the encoded bytes are longer than the content.
+    pub storing_level: Option<u8>,
+    /// Linux decodes a stream only if it ends at some places of a page:
+    /// [`LinuxChecker::deflate_padding`](crate::LinuxChecker::deflate_padding).
+    pub needs_place: bool,
+    /// The tables of the encoder are so small that each thread can have its own.
+    pub has_small_tables: bool,
     /// The levels that exist, those first that builders use most.
     pub(crate) levels: &'static [u8],
     /// The same for messages.
@@ -59,6 +74,19 @@ pub(crate) struct Codec {
     /// Nanoseconds for each call with an output of so many bytes, which clears tables, and for each
     /// byte of input: see [`encoder_time`](crate::encoder_time).
     pub(crate) time: fn(&Params, usize) -> (u64, u64),
+}
+
+/// A way to encode an extent again to the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reencoding {
+    /// The extent's length is given. The output has the extent's size.
+    Exact,
+    /// The extent's length is given. The output has the size of a pcluster.
+    ExactInPcluster,
+    /// Fill an output of the extent's size.
+    Fill,
+    /// Fill an output as large as the builder gave its compressor.
+    FillAsBuilder,
 }
 
 /// How algorithms whose libraries encode an input of a given length (DEFLATE, Zstandard) fill an

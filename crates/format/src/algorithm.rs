@@ -32,12 +32,12 @@ impl Algorithm {
     pub const ALL: [Self; 4] = [Self::Lz4, Self::Lzma, Self::Deflate, Self::Zstd];
 
     /// The on-disk number, the usual name, and the first Linux version that decodes it.
-    const fn facts(self) -> (u8, &'static str, (u8, u8)) {
+    const fn facts(self) -> (u8, &'static str, Option<(u8, u8)>) {
         match self {
-            Self::Lz4 => (0, "lz4", (5, 4)),
-            Self::Lzma => (1, "lzma", (5, 16)),
-            Self::Deflate => (2, "deflate", (6, 6)),
-            Self::Zstd => (3, "zstd", (6, 10)),
+            Self::Lz4 => (0, "lz4", Some((5, 4))),
+            Self::Lzma => (1, "lzma", Some((5, 16))),
+            Self::Deflate => (2, "deflate", Some((6, 6))),
+            Self::Zstd => (3, "zstd", Some((6, 10))),
         }
     }
 
@@ -70,9 +70,9 @@ impl Algorithm {
         self.facts().1
     }
 
-    /// The first Linux version that decodes it: `(6, 10)` is 6.10.
+    /// The first Linux version that decodes it: `(6, 10)` is 6.10; `None`: no version does.
     #[must_use]
-    pub const fn linux_version(self) -> (u8, u8) {
+    pub const fn linux_version(self) -> Option<(u8, u8)> {
         self.facts().2
     }
 }

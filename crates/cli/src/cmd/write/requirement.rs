@@ -84,5 +84,7 @@ mod tests {
         assert_eq!(prefixes.version, LinuxVersion(6, 18));
         let all = FEATURES.iter().fold(Incompat::empty(), |all, (feature, ..)| all | *feature);
         assert_eq!(all, Incompat::all());
+        let none = Requirement { version: LinuxVersion::NONE, ..plain }.with_features(all);
+        assert_eq!(none.to_string(), "no version of Linux");
     }
 }
