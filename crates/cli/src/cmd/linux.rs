@@ -96,6 +96,11 @@ pub(crate) struct LinuxVersion(pub(crate) u8, pub(crate) u8);
 impl LinuxVersion {
     /// Later than all versions: none mounts the image.
     pub(crate) const NONE: Self = Self(u8::MAX, u8::MAX);
+
+    /// From the facts of a library.
+    pub(crate) fn first(version: Option<(u8, u8)>) -> Self {
+        version.map_or(Self::NONE, |(major, minor)| Self(major, minor))
+    }
 }
 
 impl fmt::Display for LinuxVersion {
@@ -109,7 +114,5 @@ impl fmt::Display for LinuxVersion {
 
 /// The first Linux version that decodes `algorithm`.
 pub(crate) fn of_algorithm(algorithm: Algorithm) -> LinuxVersion {
-    algorithm
-        .linux_version()
-        .map_or(LinuxVersion::NONE, |(major, minor)| LinuxVersion(major, minor))
+    LinuxVersion::first(algorithm.linux_version())
 }

@@ -104,6 +104,15 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
+    /// The first Linux version that reads it: `(6, 15)` is 6.15; `None`: no version does.
+    #[must_use]
+    pub const fn linux_version(self) -> Option<(u8, u8)> {
+        match self {
+            Self::Compact | Self::Full => Some((5, 4)),
+            Self::Extents => Some((6, 15)),
+        }
+    }
+
     /// Whether extents take whole blocks. Otherwise they start at any byte.
     pub(crate) const fn in_blocks(self) -> bool {
         !matches!(self, Self::Extents)
@@ -330,7 +339,10 @@ impl Compression {
     /// The same methods for metadata, which has no inline tails, no fragments and no deduplication.
     pub(crate) fn for_metadata(&self) -> Self {
         Self {
-            index: if self.index == IndexKind::Full { IndexKind::Full } else { IndexKind::Compact },
+            index: match self.index {
+                IndexKind::Full => IndexKind::Full,
+                IndexKind::Compact | IndexKind::Extents => IndexKind::Compact,
+            },
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
