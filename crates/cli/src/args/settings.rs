@@ -4,7 +4,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ferofs::build::{
     ContentOrder, Features, ParamsError, Preset, Settings, SettingsError, SettingsProblem,
-    compressor_names,
+    SourceFormat, compressor_names,
 };
 
 use crate::args::nearest;
@@ -55,6 +55,14 @@ pub(crate) fn orders() -> impl TypedValueParser<Value = ContentOrder> {
             _ => "",
         };
         (order, order.name(), help)
+    }))
+}
+
+/// The value of `--from`.
+pub(crate) fn source_formats() -> impl TypedValueParser<Value = SourceFormat> {
+    named(SourceFormat::ALL.map(|format| {
+        let (name, help) = format.name();
+        (format, name, help)
     }))
 }
 
