@@ -50,8 +50,8 @@ pub struct Codec {
     pub has_small_tables: bool,
     /// The levels that exist, those first that builders use most.
     pub(crate) levels: &'static [u8],
-    /// The same for messages.
-    pub(crate) level_range: &'static str,
+    /// The levels, for messages.
+    pub level_range: &'static str,
     pub(crate) default_level: u8,
     /// The fastest algorithm and level whose sizes change from content to content as those of the
     /// slow levels do.
@@ -59,7 +59,7 @@ pub struct Codec {
     /// The dictionary that `dictsize` gives, in bytes; `None` if it is out of range.
     pub(crate) dictionary: fn(u32) -> Option<u32>,
     /// The values of `dictsize`, for messages.
-    pub(crate) dictionary_range: &'static str,
+    pub dictionary_range: &'static str,
     /// The default dictionary of a level.
     pub(crate) level_dictionary: fn(u8) -> u32,
     /// The default dictionary for clusters of at most this many bytes. A reader allocates it for
@@ -183,13 +183,6 @@ impl Params {
     #[must_use]
     pub fn levels(algorithm: Algorithm) -> &'static [u8] {
         codec(algorithm).levels
-    }
-
-    /// The levels of `algorithm` and the values of `dictsize`, as texts.
-    #[must_use]
-    pub fn ranges(algorithm: Algorithm) -> (&'static str, &'static str) {
-        let codec = codec(algorithm);
-        (codec.level_range, codec.dictionary_range)
     }
 
     /// Chooses the dictionary, if it is not yet known, for clusters of at most `cluster` bytes.

@@ -23,7 +23,7 @@ use clap::{CommandFactory, FromArgMatches};
 use ferofs::NewFile;
 use ferofs::build::{
     BlockSize, ChunkOptions, Exclude, FsConfig, Hint, Labels, Options, Params, Settings,
-    SettingsError, SourceData, SourceFormat, Timestamp, Warning, XattrOptions, block_size,
+    SettingsError, SourceData, SourceFormat, Timestamp, Warning, XattrOptions, block_size, codec,
     compressor_names,
 };
 
@@ -71,7 +71,8 @@ pub(crate) fn definition() -> clap::Command {
     after_help += "Available compressors / supported compressors, and their options (lzma also has lc, lp, pb):";
     for name in compressor_names() {
         let Ok(Params { algorithm, level, .. }) = name.parse() else { continue };
-        let (levels, sizes) = Params::ranges(algorithm);
+        let codec = codec(algorithm);
+        let (levels, sizes) = (codec.level_range, codec.dictionary_range);
         after_help +=
             &format!("\n  {name}[,level=<{levels}>] (default={level}) [,dictsize=<{sizes}>]");
     }
