@@ -2,7 +2,7 @@
 #![no_main]
 
 use ferofs_format::inode::DataLayout;
-use ferofs_format::map::{ChunkFormat, CompactIndex, ExtentIndex, ExtentRecord, FullIndex, IndexFormat, MapHeader};
+use ferofs_format::map::{ChunkFormat, ExtentIndex, ExtentRecord, Index, MapHeader};
 use ferofs_format::{BlockSize, BytePos, Lcn};
 use libfuzzer_sys::fuzz_target;
 
@@ -22,19 +22,12 @@ fuzz_target!(|data: &[u8]| {
     }
     let layout = if kind & 1 == 0 { DataLayout::CompressedFull } else { DataLayout::CompressedCompact };
     match MapHeader::parse(header, layout, block) {
-        Ok(MapHeader::Index(header)) if header.format == IndexFormat::Full => {
-            let Ok(index) = FullIndex::new(start, size, &header) else { return };
-            for (lcn, bytes) in (0..).zip(rest.chunks(8)) {
-                let _ = (index.pos(Lcn::new(lcn)), index.decode(Lcn::new(lcn), bytes));
-            }
-        }
         Ok(MapHeader::Index(header)) => {
-            let Ok(index) = CompactIndex::new(start, size, block, &header) else { return };
-            for lcn in (0..64).chain([size / 4096, size]) {
-                let Ok(place) = index.place(Lcn::new(lcn)) else { continue };
-                if let Ok(pack) = index.pack(place, rest) {
-                    let _ = pack.get(Lcn::new(lcn));
-                }
+            let Ok(index) = Index::open(start, size, block, &header) else { return };
+            for (lcn, from) in (0..64).zip(0..).chain([(size / 4096, 0), (size, 0)]) {
+                let lcn = Lcn::new(lcn);
+                let Ok(place) = index.place(lcn) else { continue };
+                let _ = index.decode(lcn, place, rest.get(from * place.size()..).unwrap_or(rest));
             }
         }
         Ok(MapHeader::Extents(header)) => {

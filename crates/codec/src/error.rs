@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::COMPRESSORS;
+use crate::compressor_names;
 
 /// An invalid parameter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,7 @@ pub enum ParamsError {
     #[error("{0} does not take lc, lp and pb")]
     NotLzma(&'static str),
     /// A text names no compressor.
-    #[error("unknown compressor{hint}; the compressors are {COMPRESSORS}")]
+    #[error("unknown compressor{hint}; the compressors are {}", compressor_names().join(", "))]
     Compressor {
         /// The name.
         name: String,

@@ -56,16 +56,28 @@ pub use incompressible::{looks_random, random_before_others};
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::{lz4_in_place_margin, lz4_window};
 #[cfg(feature = "encode")]
-pub use params::{Filling, LIBLZ4, LzmaBits, Params};
+pub use params::{Codec, Filling, LIBLZ4, LzmaBits, Params, Reencoding};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
 
-/// The names of compressors in the texts of [`Params`], separated by commas.
-pub const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate, libdeflate, zstd";
+/// Further names of algorithms in texts, with the level if it is not the algorithm's default.
+const ALIASES: [(&str, Algorithm, Option<u8>); 2] =
+    [("lz4hc", Algorithm::Lz4, Some(9)), ("libdeflate", Algorithm::Deflate, None)];
 
-/// What is special about `algorithm`.
+/// The names of compressors in the texts of [`Params`].
+#[must_use]
+pub fn compressor_names() -> Vec<&'static str> {
+    let named = |algorithm: Algorithm| {
+        let aliases = ALIASES.iter().filter(move |(_, of, _)| *of == algorithm);
+        std::iter::once(algorithm.name()).chain(aliases.map(|(alias, ..)| *alias))
+    };
+    Algorithm::ALL.into_iter().flat_map(named).collect()
+}
+
+/// The properties of `algorithm` that others do not have.
 #[cfg(feature = "encode")]
-fn codec(algorithm: Algorithm) -> &'static params::Codec {
+#[must_use]
+pub fn codec(algorithm: Algorithm) -> &'static Codec {
     match algorithm {
         Algorithm::Lz4 => &lz4::CODEC,
         Algorithm::Lzma => &lzma::CODEC,

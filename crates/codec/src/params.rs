@@ -8,7 +8,7 @@ use ferofs_format::{Algorithm, byte_size};
 
 use crate::error::ParamsError;
 use crate::fit::{Compressor, MAX_DECODED};
-use crate::{COMPRESSORS, codec};
+use crate::{ALIASES, codec, compressor_names};
 
 /// The default of [`Params::window`]: 1 MiB, the size of the largest output, so that every valid
 /// output is accepted.
@@ -31,12 +31,27 @@ const OTHER_NAMES: [(&str, &str); 6] = [
     ("zstandard", "zstd"),
 ];
 
-/// What differs between algorithms.
-pub(crate) struct Codec {
+/// What differs between algorithms. Builders and patches test these properties, and name no
+/// algorithm.
+pub struct Codec {
+    /// Ways to encode an extent again to the same bytes, the most frequent one first.
+    pub reencodings: &'static [Reencoding],
+    /// The bytes of an extent depend on the extents before it.
+    pub extents_depend: bool,
+    /// `Some` if [`Filling::Bytes`] and [`Filling::Blocks`] fill outputs in one pass. Builders use
+    /// [`Filling::Blocks`] up to this level: anyone who picks a higher one can afford the trials.
+    pub one_pass_level: Option<u8>,
+    /// The level that only stores: the encoded bytes are longer than the content.
+    pub storing_level: Option<u8>,
+    /// Linux decodes a stream only if it ends at some places of a page:
+    /// [`LinuxChecker::deflate_padding`](crate::LinuxChecker::deflate_padding).
+    pub needs_place: bool,
+    /// The tables of the encoder are so small that each thread can have its own.
+    pub has_small_tables: bool,
     /// The levels that exist, those first that builders use most.
     pub(crate) levels: &'static [u8],
-    /// The same for messages.
-    pub(crate) level_range: &'static str,
+    /// The levels, for messages.
+    pub level_range: &'static str,
     pub(crate) default_level: u8,
     /// The fastest algorithm and level whose sizes change from content to content as those of the
     /// slow levels do.
@@ -44,7 +59,7 @@ pub(crate) struct Codec {
     /// The dictionary that `dictsize` gives, in bytes; `None` if it is out of range.
     pub(crate) dictionary: fn(u32) -> Option<u32>,
     /// The values of `dictsize`, for messages.
-    pub(crate) dictionary_range: &'static str,
+    pub dictionary_range: &'static str,
     /// The default dictionary of a level.
     pub(crate) level_dictionary: fn(u8) -> u32,
     /// The default dictionary for clusters of at most this many bytes. A reader allocates it for
@@ -59,6 +74,19 @@ pub(crate) struct Codec {
     /// Nanoseconds for each call with an output of so many bytes, which clears tables, and for each
     /// byte of input: see [`encoder_time`](crate::encoder_time).
     pub(crate) time: fn(&Params, usize) -> (u64, u64),
+}
+
+/// A way to encode an extent again to the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reencoding {
+    /// The extent's length is given. The output has the extent's size.
+    Exact,
+    /// The extent's length is given. The output has the size of a pcluster.
+    ExactInPcluster,
+    /// Fill an output of the extent's size.
+    Fill,
+    /// Fill an output as large as the builder gave its compressor.
+    FillAsBuilder,
 }
 
 /// How algorithms whose libraries encode an input of a given length (DEFLATE, Zstandard) fill an
@@ -241,14 +269,9 @@ impl FromStr for Params {
     fn from_str(text: &str) -> Result<Self, ParamsError> {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
-        let (algorithm, mut level) = match name {
-            "lz4hc" => (Algorithm::Lz4, Some(9)),
-            "libdeflate" => (Algorithm::Deflate, None),
-            _ => {
-                let known = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name);
-                (known.ok_or_else(|| unknown(name))?, None)
-            }
-        };
+        let names = Algorithm::ALL.map(|known| (known.name(), known, None)).into_iter();
+        let known = names.chain(ALIASES).find(|(known, ..)| *known == name);
+        let (_, algorithm, mut level) = known.ok_or_else(|| unknown(name))?;
         let (mut dictionary, mut bits) = (None, LzmaBits::default());
         for part in parts {
             let (option, value) = part.split_once('=').unwrap_or(("level", part));
@@ -280,8 +303,7 @@ impl FromStr for Params {
 fn unknown(name: &str) -> ParamsError {
     // `zstd19`, or the part `19` of `zstd:19`.
     let before_level = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '=' || c == '-');
-    let is_level =
-        before_level.is_empty() || COMPRESSORS.split(", ").any(|known| known == before_level);
+    let is_level = before_level.is_empty() || compressor_names().contains(&before_level);
     let hint = match OTHER_NAMES.iter().find(|(other, _)| *other == name) {
         Some((_, here)) => format!("; {name} is called {here} here"),
         None if is_level && !name.is_empty() => "; a comma precedes the level: zstd,19".to_owned(),
@@ -373,7 +395,7 @@ mod tests {
 
     #[test]
     fn wrong_texts_say_what_is_right() {
-        let known = "the compressors are lz4, lz4hc, lzma, deflate, libdeflate, zstd";
+        let known = format!("the compressors are {}", compressor_names().join(", "));
         for (text, words) in [
             ("lz5", format!("unknown compressor; {known}")),
             ("xz", format!("unknown compressor; xz is called lzma here; {known}")),

@@ -32,22 +32,27 @@ impl Algorithm {
     pub const ALL: [Self; 4] = [Self::Lz4, Self::Lzma, Self::Deflate, Self::Zstd];
 
     /// The on-disk number, the usual name, and the first Linux version that decodes it.
-    const fn facts(self) -> (u8, &'static str, (u8, u8)) {
+    const fn facts(self) -> (u8, &'static str, Option<(u8, u8)>) {
         match self {
-            Self::Lz4 => (0, "lz4", (5, 4)),
-            Self::Lzma => (1, "lzma", (5, 16)),
-            Self::Deflate => (2, "deflate", (6, 6)),
-            Self::Zstd => (3, "zstd", (6, 10)),
+            Self::Lz4 => (0, "lz4", Some((5, 4))),
+            Self::Lzma => (1, "lzma", Some((5, 16))),
+            Self::Deflate => (2, "deflate", Some((6, 6))),
+            Self::Zstd => (3, "zstd", Some((6, 10))),
         }
     }
 
     /// The algorithm with this on-disk number.
     #[must_use]
     pub fn from_id(id: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(id)).copied()
+        Self::ALL.into_iter().find(|algorithm| algorithm.id() == id)
     }
 
-    /// The on-disk number, 0 to 3.
+    /// Its index in [`Self::ALL`].
+    fn index(self) -> usize {
+        Self::ALL.iter().position(|other| *other == self).unwrap_or(usize::MAX)
+    }
+
+    /// The on-disk number, less than 16.
     #[must_use]
     pub const fn id(self) -> u8 {
         self.facts().0
@@ -65,9 +70,9 @@ impl Algorithm {
         self.facts().1
     }
 
-    /// The first Linux version that decodes it: `(6, 10)` is 6.10.
+    /// The first Linux version that decodes it: `(6, 10)` is 6.10; `None`: no version does.
     #[must_use]
-    pub const fn linux_version(self) -> (u8, u8) {
+    pub const fn linux_version(self) -> Option<(u8, u8)> {
         self.facts().2
     }
 }
@@ -164,7 +169,7 @@ impl CompressionConfigs {
     /// The limits of the data of `algorithm`.
     #[must_use]
     pub fn get(&self, algorithm: Algorithm) -> Option<AlgorithmConfig> {
-        self.0.get(usize::from(algorithm.id())).copied().flatten()
+        self.0.get(algorithm.index()).copied().flatten()
     }
 
     /// [`AlgorithmConfig::window`] of `algorithm`.
@@ -182,7 +187,7 @@ impl CompressionConfigs {
     /// Lets the image also have data within the limits of `config`.
     pub fn extend(&mut self, algorithm: Algorithm, config: AlgorithmConfig) {
         let old = self.get(algorithm).unwrap_or_default();
-        if let Some(place) = self.0.get_mut(usize::from(algorithm.id())) {
+        if let Some(place) = self.0.get_mut(algorithm.index()) {
             *place = Some(AlgorithmConfig {
                 window: old.window.max(config.window),
                 max_pcluster_blocks: old.max_pcluster_blocks.max(config.max_pcluster_blocks),

@@ -9,8 +9,8 @@
 //! | compressed full with `EXTENTS` | [`extents`] | extent | 6.7 |
 //!
 //! Full and compact indexes are two encodings of a sequence of [`Lcluster`]s; [`lcluster`] makes
-//! the sequence from a file's pclusters. An index returns the position of an lcluster's record and
-//! decodes the record from its bytes. The reader follows the distances from record to record.
+//! the sequence from a file's pclusters. An [`Index`] of any form returns the position of an
+//! lcluster's record and decodes the record from its bytes. The reader follows the distances from record to record.
 
 pub mod addresses;
 pub mod chunk;
@@ -18,12 +18,14 @@ pub mod compact;
 pub mod extents;
 pub mod full;
 pub mod header;
+pub mod index;
 pub mod lcluster;
 
 pub use addresses::{Address, change_addresses};
 pub use chunk::{ChunkFormat, ChunkIndex, ChunkPlace};
-pub use compact::{CompactIndex, CompactWriter, Pack, PackPlace};
+pub use compact::{CompactIndex, Pack, PackPlace};
 pub use extents::{Encoding, ExtentIndex, ExtentRecord};
 pub use full::FullIndex;
 pub use header::{ExtentsHeader, IndexFormat, IndexHeader, MapHeader, RecordSize, Records, Tail};
+pub use index::Index;
 pub use lcluster::{Delta0, Head, HeadKind, Lcluster, Lclusters, Pcluster};

@@ -19,7 +19,7 @@ pub(crate) mod rollback;
 use std::sync::Arc;
 
 use self::base::{Usable, check_base, check_state};
-use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
+use self::commit::{ImageChange, ImageWriter, TrailingData, check_trailing, commit, recover};
 use self::lazy_region::{LazyRegion, PieceCache};
 use self::medium::Medium;
 use self::rollback::{Rollback, rollback};
@@ -104,8 +104,9 @@ pub fn apply_with<M: Medium>(
     let base = MaskedSource::new(medium, &area)?;
     let reader = medium.reader().map_err(|e| Error::io_unnamed("read the image", e))?;
     let image = open_base(Box::new(MaskedSource::new(reader, &area)?))?;
-    let region =
-        |sink: &mut Sink<'_, M>| write_pieces(patch, base, &image, &there, sink, progress, cancel);
+    let region = |sink: &mut ImageWriter<'_, M>| {
+        write_pieces(patch, base, &image, &there, sink, progress, cancel)
+    };
     commit(medium, &area, &change, region, |result| check_result(result, header, &digests, cancel))
 }
 
@@ -115,7 +116,7 @@ fn write_pieces<M: Medium>(
     base: MaskedSource<&M>,
     image: &Image,
     there: &[bool],
-    sink: &mut Sink<'_, M>,
+    sink: &mut ImageWriter<'_, M>,
     progress: &ApplyProgress,
     cancel: &Cancel,
 ) -> Result<()> {

@@ -14,7 +14,7 @@ use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::{Cancel, FileSource, Hex, Image, OpenOptions, Source};
 use sha2::{Digest as _, Sha256};
 
-use self::sink::Sink;
+use self::sink::DeltaSink;
 pub use self::sink::{Applied, DeltaOutput};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece, check_end};
@@ -150,7 +150,7 @@ impl<R: Read> Delta<R> {
         let mut encoders = [Encoders::limited(&methods, work_limit(header.new_size))];
         let (mut buffers, mut made, mut copied) = (Buffers::default(), Vec::new(), Vec::new());
         let check = || Ok(cancel.check()?);
-        let mut sink = Sink::new(&header, output).map_err(of(Role::Delta))?;
+        let mut sink = DeltaSink::new(&header, output).map_err(of(Role::Delta))?;
         sink.skip_present(check).map_err(of(Role::New))?;
         let tree = sink.tree_len();
         let is_stated = |memory: &PieceMemory| match memory.total(&header, &methods, tree)

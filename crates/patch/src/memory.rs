@@ -1,6 +1,6 @@
 //! The memory that applying a patch takes, as the patch file alone tells.
 
-use ferofs_codec::{Algorithm, Params, encoder_memory};
+use ferofs_codec::{Params, codec, encoder_memory};
 
 use crate::apply::THREADS_MAX;
 use crate::error::Result;
@@ -47,9 +47,10 @@ impl Patch {
         })?;
         let [stored, decoded_plan, delta, payload, region] = buffers;
         let used = methods.iter().flatten().zip(longest).filter(|(_, longest)| *longest > 0);
-        // With LZ4 several threads encode, each into a buffer of its own.
-        let encoders = |params: &Params| {
-            if params.algorithm == Algorithm::Lz4 { to_u64(THREADS_MAX) } else { 1 }
+        // With small tables several threads encode, each into a buffer of its own.
+        let encoders = |params: &Params| match codec(params.algorithm).has_small_tables {
+            true => to_u64(THREADS_MAX),
+            false => 1,
         };
         let tables = used.map(|(params, longest)| {
             encoder_memory(params, longest).saturating_mul(encoders(params))

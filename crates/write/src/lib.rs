@@ -59,7 +59,7 @@ pub use error::faults::TarFault;
 pub use error::settings::{SettingsError, SettingsProblem};
 pub use error::{Error, Result, Warning};
 pub use estimate::{Estimate, Estimator};
-pub use ferofs_codec::{COMPRESSORS, LzmaBits, Params, ParamsError};
+pub use ferofs_codec::{LzmaBits, Params, ParamsError, codec, compressor_names};
 pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};
 pub use ferofs_host::{KnownFormat, NewFile, Patterns, PatternsError, UsedPatterns};

@@ -88,16 +88,14 @@ pub(crate) fn check(options: &Options) -> Result<()> {
         _ if options.source.lower_image.is_some() => {
             "data that stays in the sources cannot be combined with a lower image"
         }
-        SourceFormat::Tar | SourceFormat::Image if options.data.compression.is_some() => {
+        format if !format.can_keep_data() => "data can stay only in tar archives and EROFS images",
+        _ if options.data.compression.is_some() => {
             "data that stays in the sources cannot be compressed"
         }
-        SourceFormat::Tar | SourceFormat::Image if options.data.chunks.is_some() => {
+        _ if options.data.chunks.is_some() => {
             "data that stays in the sources cannot be divided into chunks"
         }
-        SourceFormat::Tar | SourceFormat::Image => return Ok(()),
-        SourceFormat::Directory | SourceFormat::Oci => {
-            "data can stay only in tar archives and EROFS images"
-        }
+        _ => return Ok(()),
     };
     Err(Error::Option { option: "content", problem })
 }

@@ -177,15 +177,12 @@ fn method(rng: &mut Rng) -> Result<Params> {
     let level = levels[rng.below(levels.len() as u64) as usize];
     let mut params = Params { level, ..Params::new(algorithm, None)? };
     let mut below = |bound: u64| rng.below(bound) as u8;
-    match algorithm {
-        Algorithm::Lzma => {
-            let lc = below(5);
-            params.bits = LzmaBits { lc, lp: 4 - lc, pb: below(5) };
-            params.dictionary = 4096 << below(12);
-        }
-        Algorithm::Zstd => params.dictionary = 1024 << below(11),
-        Algorithm::Lz4 | Algorithm::Deflate => {}
+    if algorithm == Algorithm::Lzma {
+        let lc = below(5);
+        params.bits = LzmaBits { lc, lp: 4 - lc, pb: below(5) };
     }
+    let other = params.with_window(Some(1024 << below(14)));
+    params = if other.check().is_ok() { other } else { params };
     let filling = match below(3) {
         0 => Filling::Bytes,
         1 => Filling::Blocks { log: 9 + below(8) },

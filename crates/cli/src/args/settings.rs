@@ -3,15 +3,17 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ferofs::build::{
-    COMPRESSORS, ContentOrder, Features, ParamsError, Preset, Settings, SettingsError,
-    SettingsProblem,
+    ContentOrder, Features, ParamsError, Preset, Settings, SettingsError, SettingsProblem,
+    SourceFormat, compressor_names,
 };
 
 use crate::args::nearest;
 use crate::exit::Failure;
 
 /// The first line of the help of `-z`.
-pub(crate) const COMPRESS: &str = "lz4, lz4hc, lzma, deflate, zstd, or none";
+pub(crate) fn compress_help() -> String {
+    format!("{}, or none", compressor_names().join(", "))
+}
 
 /// The value of `--preset`.
 pub(crate) fn presets() -> impl TypedValueParser<Value = Preset> {
@@ -56,6 +58,14 @@ pub(crate) fn orders() -> impl TypedValueParser<Value = ContentOrder> {
     }))
 }
 
+/// The value of `--from`.
+pub(crate) fn source_formats() -> impl TypedValueParser<Value = SourceFormat> {
+    named(SourceFormat::ALL.map(|format| {
+        let (name, help) = format.name();
+        (format, name, help)
+    }))
+}
+
 /// A value with a name and help.
 fn named<T: Clone + Send + Sync + 'static, const N: usize>(
     values: [(T, &'static str, &'static str); N],
@@ -89,7 +99,7 @@ pub(crate) fn nearest_name(error: &SettingsError) -> String {
             nearest(name.trim_start_matches('^'), Features::NAMES)
         }
         SettingsProblem::Params(ParamsError::Compressor { name, hint }) if hint.is_empty() => {
-            nearest(name, COMPRESSORS.split(", "))
+            nearest(name, compressor_names())
         }
         _ => String::new(),
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Command;
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
-use ferofs::build::{COMPRESSORS, Features};
+use ferofs::build::{Features, compressor_names};
 
 use super::links;
 use crate::exit::{Failure, Outcome};
@@ -51,7 +51,7 @@ pub(crate) fn completions(
 
 /// Gives the options with free text the values that a shell can complete.
 fn with_values(command: Command) -> Command {
-    let compressors = || COMPRESSORS.split(", ").chain(["none"]);
+    let compressors = || compressor_names().into_iter().chain(["none"]);
     command
         .mut_args(|arg| match arg.get_id().as_str() {
             "compress" | "compress_large" | "compressor" => {

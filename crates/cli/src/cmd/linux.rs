@@ -79,6 +79,9 @@ pub(crate) const FEATURES: [(Incompat, &str, LinuxVersion); 11] = [
 
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.version == LinuxVersion::NONE {
+            return f.write_str("no version of Linux");
+        }
         write!(f, "Linux {} or newer", self.version)?;
         if self.page > SMALLEST_PAGE {
             write!(f, " with pages of {}", byte_size::exact(self.page))?;
@@ -90,14 +93,26 @@ impl fmt::Display for Requirement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinuxVersion(pub(crate) u8, pub(crate) u8);
 
+impl LinuxVersion {
+    /// Later than all versions: none mounts the image.
+    pub(crate) const NONE: Self = Self(u8::MAX, u8::MAX);
+
+    /// From the facts of a library.
+    pub(crate) fn first(version: Option<(u8, u8)>) -> Self {
+        version.map_or(Self::NONE, |(major, minor)| Self(major, minor))
+    }
+}
+
 impl fmt::Display for LinuxVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
+        match *self {
+            Self::NONE => f.write_str("none"),
+            Self(major, minor) => write!(f, "{major}.{minor}"),
+        }
     }
 }
 
 /// The first Linux version that decodes `algorithm`.
-pub(crate) const fn of_algorithm(algorithm: Algorithm) -> LinuxVersion {
-    let (major, minor) = algorithm.linux_version();
-    LinuxVersion(major, minor)
+pub(crate) fn of_algorithm(algorithm: Algorithm) -> LinuxVersion {
+    LinuxVersion::first(algorithm.linux_version())
 }

@@ -17,7 +17,6 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
     BlockSize, ContentOrder, Definitions, HotFiles, Options, Platform, Priorities, Settings,
@@ -30,7 +29,7 @@ use crate::args::byte_size;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
-use crate::args::settings::{orders, refused};
+use crate::args::settings::{orders, refused, source_formats};
 use crate::args::text_file;
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{About, Concerning, Failure, Outcome};
@@ -72,8 +71,8 @@ pub(crate) struct Args {
     versions: bool,
 
     /// Type of the sources [default: detected from their content]
-    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_enum, value_name = "KIND")]
-    from: Option<SourceKind>,
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "KIND", value_parser = source_formats())]
+    from: Option<SourceFormat>,
 
     /// For an OCI image layout: use the image for this platform [default: the platform of this
     /// machine; if the layout has only one image, that image]
@@ -243,18 +242,6 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SourceKind {
-    /// A directory, even if it is an OCI image layout
-    Dir,
-    /// Tar archives
-    Tar,
-    /// An OCI image layout: a directory, or a tar archive of one
-    Oci,
-    /// EROFS images
-    Erofs,
-}
-
 pub(crate) fn run(args: &Args) -> Outcome {
     if args.estimate {
         // The parser wants at least one path. Messages about options name the source, because there
@@ -344,10 +331,7 @@ impl Args {
         options.source.version_names = versions.into_iter().map(|version| version.name).collect();
         let selects_image = self.platform.is_some() || self.image_name.is_some();
         options.source.format = match self.from {
-            Some(SourceKind::Dir) => SourceFormat::Directory,
-            Some(SourceKind::Tar) => SourceFormat::Tar,
-            Some(SourceKind::Oci) => SourceFormat::Oci,
-            Some(SourceKind::Erofs) => SourceFormat::Image,
+            Some(format) => format,
             None if selects_image && source == Path::new("-") => SourceFormat::Oci,
             None => SourceFormat::detect(source).without_subject()?,
         };

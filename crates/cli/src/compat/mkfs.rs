@@ -22,8 +22,9 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::NewFile;
 use ferofs::build::{
-    BlockSize, ChunkOptions, Exclude, FsConfig, Hint, Labels, Options, Settings, SettingsError,
-    SourceData, SourceFormat, Timestamp, Warning, XattrOptions, block_size,
+    BlockSize, ChunkOptions, Exclude, FsConfig, Hint, Labels, Options, Params, Settings,
+    SettingsError, SourceData, SourceFormat, Timestamp, Warning, XattrOptions, block_size, codec,
+    compressor_names,
 };
 
 use ferofs::escape::Escaped;
@@ -41,19 +42,6 @@ use crate::compat::usage;
 use crate::exit::{About, Concerning, FAILURE, Failure, Outcome, print_usage};
 use crate::print::output::message;
 use args::Args;
-
-/// The compressors and their options, in the words of `mkfs.erofs --help`.
-const COMPRESSORS: [(&str, &str); 6] = [
-    ("lz4", ""),
-    ("lz4hc", "[,level=<0-12>] (default=9)"),
-    (
-        "lzma",
-        "[,level=<0-9>|<100-109>] (default=6) [,dictsize=<4096-8388608>] [,lc=#] [,lp=#] [,pb=#]",
-    ),
-    ("deflate", "[,level=<0-12>] (default=6) [,dictsize=<1-32768> (without effect)]"),
-    ("libdeflate", " (the same as deflate)"),
-    ("zstd", "[,level=<0-22>] (default=3) [,dictsize=<1024-1048576>]"),
-];
 
 /// An argument that cannot be used, and the reason.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,9 +68,13 @@ pub(crate) fn definition() -> clap::Command {
     // Callers search the help for these words.
     let mut after_help =
         String::from("A tar is taken with --tar=f, --tar=i or --tar=headerball.\n\n");
-    after_help += "Available compressors / supported compressors, and their options:";
-    for (name, options) in COMPRESSORS {
-        after_help += &format!("\n  {name}{options}");
+    after_help += "Available compressors / supported compressors, and their options (lzma also has lc, lp, pb):";
+    for name in compressor_names() {
+        let Ok(Params { algorithm, level, .. }) = name.parse() else { continue };
+        let codec = codec(algorithm);
+        let (levels, sizes) = (codec.level_range, codec.dictionary_range);
+        after_help +=
+            &format!("\n  {name}[,level=<{levels}>] (default={level}) [,dictsize=<{sizes}>]");
     }
     Args::command().after_help(after_help)
 }

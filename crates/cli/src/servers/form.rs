@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use ferofs::build::{Options, Preset};
 
 use crate::args::byte_size;
-use crate::args::settings::{COMPRESS, presets, refused, with_compressor};
+use crate::args::settings::{compress_help, presets, refused, with_compressor};
 use crate::exit::Failure;
 
 /// How images are built.
@@ -16,7 +16,7 @@ pub(super) struct FormArgs {
     #[arg(long, value_parser = presets(), value_name = "NAME")]
     preset: Option<Preset>,
 
-    #[arg(short = 'z', long, value_name = "X[,LEVEL]", help = COMPRESS, long_help = format!("{COMPRESS}\n\nCompress with this algorithm instead of the preset's; with a level: zstd,12. none stores data uncompressed."))]
+    #[arg(short = 'z', long, value_name = "X[,LEVEL]", help = compress_help(), long_help = format!("{}\n\nCompress with this algorithm instead of the preset's; with a level: zstd,12. none stores data uncompressed.", compress_help()))]
     compress: Option<String>,
 
     /// Largest compressed size of a pcluster

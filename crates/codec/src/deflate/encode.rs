@@ -4,7 +4,7 @@ use libdeflater::{CompressionLvl, Compressor};
 
 use crate::error::EncodeError;
 use crate::length_search::{FixedInput, LengthSearch};
-use crate::params::Codec;
+use crate::params::{Codec, Reencoding};
 use ferofs_format::Algorithm;
 
 /// The version of libdeflate, 1.26, for which libdeflater has no constant. A test notices another
@@ -15,6 +15,13 @@ const VERSION: u32 = 126;
 const WINDOW: u32 = 32 << 10;
 
 pub(crate) static CODEC: Codec = Codec {
+    // One call with the right length gives the bytes that the search for the length found.
+    reencodings: &[Reencoding::Exact],
+    extents_depend: false,
+    one_pass_level: None,
+    storing_level: Some(0),
+    needs_place: true,
+    has_small_tables: false,
     levels: &[6, 1, 9, 12, 8, 7, 5, 4, 3, 2, 10, 11, 0],
     level_range: "0 to 12",
     default_level: 6,

@@ -13,7 +13,7 @@ use super::{fast, lazy, optimal};
 use crate::error::{EncodeError, ParamsError};
 use crate::fit::{self, Compressor, Fit};
 use crate::incompressible;
-use crate::params::{Codec, LIBLZ4, Params};
+use crate::params::{Codec, LIBLZ4, Params, Reencoding};
 use ferofs_format::Algorithm;
 use ferofs_format::algorithm::LZ4_MAX_DISTANCE;
 use optimal::Effort;
@@ -23,6 +23,13 @@ use optimal::Effort;
 const VERSION: u32 = 2;
 
 pub(crate) static CODEC: Codec = Codec {
+    // An extent with a record is encoded alone, into at most a pcluster.
+    reencodings: &[Reencoding::Fill, Reencoding::ExactInPcluster],
+    extents_depend: false,
+    one_pass_level: None,
+    storing_level: None,
+    needs_place: false,
+    has_small_tables: true,
     // After the own levels that are used most those of liblz4, with which mkfs.erofs encodes.
     levels: &[
         0, 12, 128, 140, 137, 138, 139, 136, 135, 134, 133, 132, 131, 130, 129, 9, 10, 11, 8, 7, 6,

@@ -12,7 +12,7 @@ use ferofs_format::algorithm::LZMA_DICT_SIZES;
 use crate::error::{EncodeError, ParamsError};
 use crate::fit::{self, Compressor, Fit};
 use crate::incompressible;
-use crate::params::{Codec, Params};
+use crate::params::{Codec, Params, Reencoding};
 use crate::version::OWN;
 
 /// The version of what this crate lets liblzma do. A change of any byte that it writes needs a new
@@ -20,6 +20,13 @@ use crate::version::OWN;
 const VERSION: u32 = 1;
 
 pub(crate) static CODEC: Codec = Codec {
+    // The dictionary that LZMA searches has a length by the capacity.
+    reencodings: &[Reencoding::Fill, Reencoding::ExactInPcluster, Reencoding::FillAsBuilder],
+    extents_depend: false,
+    one_pass_level: None,
+    storing_level: None,
+    needs_place: false,
+    has_small_tables: false,
     levels: &[6, 109, 106, 9, 5, 4, 3, 2, 1, 0, 7, 8, 100, 101, 102, 103, 104, 105, 107, 108],
     level_range: "0 to 9, or 100 to 109 (extreme)",
     default_level: 6,

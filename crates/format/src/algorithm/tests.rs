@@ -55,9 +55,10 @@ fn limits_of_records() {
 }
 
 #[test]
-fn numbers_and_bits_follow_from_the_order() {
-    for (id, algorithm) in (0..).zip(Algorithm::ALL) {
-        assert_eq!((algorithm.id(), algorithm.bit()), (id, 1 << id));
-        assert_eq!(Algorithm::from_id(id), Some(algorithm));
+fn numbers_are_unique_and_ascend() {
+    assert!(Algorithm::ALL.is_sorted_by(|one, next| one.id() < next.id()));
+    for algorithm in Algorithm::ALL {
+        assert_eq!(Algorithm::from_id(algorithm.id()), Some(algorithm));
+        assert_eq!(algorithm.bit(), 1 << algorithm.id());
     }
 }

@@ -4,13 +4,9 @@
 use alloc::vec::Vec;
 
 use super::chunk::{ChunkFormat, ChunkIndex, ChunkPlace};
-use super::compact::CompactIndex;
 use super::extents::{Encoding, ExtentIndex, ExtentRecord};
-use super::full::{self, FullIndex};
-use super::header::{
-    ExtentsHeader, HEADER_SIZE, IndexFormat, IndexHeader, MapHeader, Records, Tail,
-};
-use super::lcluster::{Head, Lcluster};
+use super::header::{ExtentsHeader, HEADER_SIZE, IndexHeader, MapHeader, Records, Tail};
+use super::index::Index;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::inode::{Inode, Place};
 use crate::units::{BlockAddr, BlockSize, BytePos, Lcn, to_u64, to_usize};
@@ -134,35 +130,18 @@ impl<F: FnMut(Address) -> Address> MapBytes<'_, F> {
             let tail = Tail::Fragment { offset };
             self.put_header(pos, &MapHeader::Index(IndexHeader { tail, ..header }));
         }
-        match header.format {
-            IndexFormat::Full => {
-                let index = FullIndex::new(end, size, &header)?;
-                for lcn in (0..index.lclusters()).map(Lcn::new) {
-                    let pos = index.pos(lcn)?;
-                    let Some(bytes) = self.at(pos, full::RECORD_SIZE) else { break };
-                    if let Ok(Lcluster::Head(head)) = index.decode(lcn, bytes) {
-                        let addr = self.addr(head.addr);
-                        if let Ok(record) = full::encode(&Lcluster::Head(Head { addr, ..head })) {
-                            self.put(pos, &record);
-                        }
-                    }
+        let index = Index::open(end, size, self.block, &header)?;
+        let mut lcn = 0;
+        while lcn < index.lclusters() {
+            let place = index.place(Lcn::new(lcn))?;
+            let Some(pack) = self.at(place.pos(), place.size()) else { break };
+            if let Some(addr) = index.addr(place, pack) {
+                let addr = self.addr(addr);
+                if let Some(pack) = self.at(place.pos(), place.size()) {
+                    index.set_addr(place, pack, addr);
                 }
             }
-            IndexFormat::Compact { .. } => {
-                let index = CompactIndex::new(end, size, self.block, &header)?;
-                let mut lcn = 0;
-                while lcn < index.lclusters() {
-                    let place = index.place(Lcn::new(lcn))?;
-                    let Some(bytes) = self.at(place.pos(), place.size()) else { break };
-                    if let Some(first) = index.first_addr(bytes) {
-                        let first = self.addr(first);
-                        if let Some(bytes) = self.at(place.pos(), place.size()) {
-                            index.set_first_addr(bytes, first);
-                        }
-                    }
-                    lcn = place.first().get().saturating_add(place.slots());
-                }
-            }
+            lcn = place.first().get().saturating_add(place.slots());
         }
         Ok(())
     }
@@ -209,9 +188,10 @@ impl<F: FnMut(Address) -> Address> MapBytes<'_, F> {
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "an overflow fails the test")]
 mod tests {
-    use super::super::compact;
-    use super::super::lcluster::HeadKind;
+    use super::super::full;
+    use super::super::header::IndexFormat;
     use super::super::lcluster::tests::{File, files};
+    use super::super::lcluster::{Head, HeadKind, Lcluster};
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::inode::{DataLayout, FileType, InodeVersion, Timestamp};
@@ -276,53 +256,32 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_heads_of_a_full_index_are_shifted(file in files(), blocks in 0u64..1000) {
-            let header = header(&file, IndexFormat::Full, Tail::Fragment { offset: 7 });
-            let mut index = alloc::vec![0; 8];
-            let lclusters = file.lclusters();
-            lclusters.iter().for_each(|lcluster| index.extend(full::encode(lcluster).unwrap()));
-            let before = compressed(&MapHeader::Index(header), file.block, &index);
-            let layout = DataLayout::CompressedFull;
+        fn all_heads_of_an_index_are_shifted(
+            file in files(),
+            full: bool,
+            compacted_2b: bool,
+            blocks in 0u64..1000,
+        ) {
+            let compact = IndexFormat::Compact { compacted_2b };
+            let format = if full { IndexFormat::Full } else { compact };
+            let header = header(&file, format, Tail::Fragment { offset: 7 });
+            let end = BytePos::new(END + 8);
+            let Ok(index) = Index::open(end, file.size, file.block, &header) else {
+                return Ok(());
+            };
+            let mut bytes = Vec::new();
+            index.write(file.lclusters().into_iter().map(Ok), &mut bytes).unwrap();
+            let layout = MapHeader::Index(header).layout();
+            let before = compressed(&MapHeader::Index(header), file.block, &bytes);
             let after = shifted(layout, file.size, file.block, &before, blocks);
             let expected = IndexHeader { tail: Tail::Fragment { offset: 8 }, ..header };
             prop_assert_eq!(
                 MapHeader::parse(&after, layout, file.block).unwrap(),
                 MapHeader::Index(expected)
             );
-            let index = FullIndex::new(BytePos::new(END + 8), file.size, &header).unwrap();
-            for (lcn, old) in (0..).map(Lcn::new).zip(lclusters) {
-                let at = to_usize(index.pos(lcn).unwrap().get() - END);
-                let expected = match old {
-                    Lcluster::Head(head) => Lcluster::Head(Head {
-                        addr: BlockAddr::new(head.addr.get() + blocks),
-                        ..head
-                    }),
-                    other => other,
-                };
-                prop_assert_eq!(index.decode(lcn, &after[at..]).unwrap(), expected);
-            }
-        }
-
-        #[test]
-        fn all_heads_of_a_compact_index_are_shifted(
-            file in files(),
-            compacted_2b: bool,
-            blocks in 0u64..1000,
-        ) {
-            let header = header(&file, IndexFormat::Compact { compacted_2b }, Tail::Blocks);
-            let end = BytePos::new(END + 8);
-            let Ok(index) = CompactIndex::new(end, file.size, file.block, &header) else {
-                return Ok(());
-            };
-            let mut bytes = Vec::new();
-            compact::encode(index, file.lclusters().into_iter().map(Ok), &mut bytes).unwrap();
-            let before = compressed(&MapHeader::Index(header), file.block, &bytes);
-            let layout = DataLayout::CompressedCompact;
-            let after = shifted(layout, file.size, file.block, &before, blocks);
             let get = |bytes: &[u8], lcn| {
                 let place = index.place(lcn).unwrap();
-                let pack = &bytes[to_usize(place.pos().get() - END)..][..place.size()];
-                index.pack(place, pack).unwrap().get(lcn).unwrap()
+                index.decode(lcn, place, &bytes[to_usize(place.pos().get() - END)..]).unwrap()
             };
             for lcn in (0..index.lclusters()).map(Lcn::new) {
                 let expected = match get(&before, lcn) {

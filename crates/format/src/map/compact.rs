@@ -2,7 +2,7 @@
 //!
 //! Reading, in this file: [`CompactIndex::place`] returns the position of an lcluster's pack,
 //! [`CompactIndex::pack`] reads the pack, and [`Pack::get`] decodes a record from the pack alone.
-//! Writing: a [`CompactWriter`] takes lclusters in order.
+//! Writing: the module `writer` takes lclusters in order.
 //!
 //! A pack stores one address, its base. The address of a HEAD is the base plus the blocks of the
 //! pclusters before it in the pack. Without big pclusters the kth HEAD (from 1) is at base + k.
@@ -12,7 +12,7 @@
 mod writer;
 
 use crate::error::{Fault, FormatError, Result, Structure};
-pub use crate::map::compact::writer::{CompactWriter, encode};
+pub(super) use crate::map::compact::writer::encode;
 use crate::map::header::{IndexFormat, IndexHeader};
 use crate::map::lcluster::{BLOCK_COUNT_BIT, Delta0, Head, HeadKind, Lcluster};
 use crate::units::{BlockAddr, BlockSize, BytePos, ClusterSize, Lcn};
@@ -25,9 +25,11 @@ const COMPACTED_2B_ALIGN: u64 = 32;
 /// The least bits of a value, as it must hold [`BLOCK_COUNT_BIT`].
 const MIN_VALUE_BITS: u8 = 12;
 
-/// The two kinds of packs.
+/// The kinds of packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PackKind {
+pub(super) enum PackKind {
+    /// A record of a full index: not for the functions of this file.
+    Full,
     /// 2 records in 8 bytes.
     Compacted4b,
     /// 16 records in 32 bytes.
@@ -37,6 +39,7 @@ enum PackKind {
 impl PackKind {
     const fn slots(self) -> u8 {
         match self {
+            Self::Full => 1,
             Self::Compacted4b => 2,
             Self::Compacted2b => 16,
         }
@@ -44,7 +47,7 @@ impl PackKind {
 
     const fn bytes(self) -> u8 {
         match self {
-            Self::Compacted4b => 8,
+            Self::Full | Self::Compacted4b => 8,
             Self::Compacted2b => 32,
         }
     }
@@ -52,7 +55,7 @@ impl PackKind {
     /// Bits of a record.
     const fn bits(self) -> u8 {
         match self {
-            Self::Compacted4b => 16,
+            Self::Full | Self::Compacted4b => 16,
             Self::Compacted2b => 14,
         }
     }
@@ -60,7 +63,7 @@ impl PackKind {
     /// log2 of the largest lcluster size: `clusterofs` must fit into a value.
     const fn max_cluster_bits(self) -> u8 {
         match self {
-            Self::Compacted4b => 14,
+            Self::Full | Self::Compacted4b => 14,
             Self::Compacted2b => 12,
         }
     }
@@ -69,8 +72,8 @@ impl PackKind {
 /// The position and the parameters of a file's compact index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactIndex {
-    start: BytePos,
-    lclusters: u64,
+    pub(super) start: BytePos,
+    pub(super) lclusters: u64,
     /// Records in 4-byte packs before the 2-byte ones.
     compacted_4b_initial: u64,
     /// Records in 2-byte packs.
@@ -82,12 +85,15 @@ pub struct CompactIndex {
 /// The position and size of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackPlace {
-    pos: BytePos,
-    first: Lcn,
-    kind: PackKind,
+    pub(super) pos: BytePos,
+    pub(super) first: Lcn,
+    pub(super) kind: PackKind,
 }
 
 impl PackPlace {
+    /// Bytes of the largest pack.
+    pub const MAX: usize = 32;
+
     /// The pack's position.
     #[must_use]
     pub const fn pos(&self) -> BytePos {
@@ -96,6 +102,7 @@ impl PackPlace {
 
     /// The pack's size: 8 or 32 bytes.
     #[must_use]
+    #[inline]
     pub fn size(&self) -> usize {
         self.kind.bytes().into()
     }
@@ -106,7 +113,7 @@ impl PackPlace {
         self.first
     }
 
-    /// Lclusters in the pack, the unused ones at the file's end included: 2 or 16.
+    /// Lclusters in the pack, the unused ones at the file's end included: 1, 2 or 16.
     #[must_use]
     pub fn slots(&self) -> u64 {
         self.kind.slots().into()
@@ -157,18 +164,6 @@ impl CompactIndex {
             return Err(fault(Fault::Overflow("i_size")));
         }
         Ok(index)
-    }
-
-    /// Number of lclusters.
-    #[must_use]
-    pub const fn lclusters(&self) -> u64 {
-        self.lclusters
-    }
-
-    /// The first pack's position.
-    #[must_use]
-    pub const fn start(&self) -> BytePos {
-        self.start
     }
 
     /// The end of the last pack: where an inline tail starts.

@@ -3,6 +3,7 @@
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::compact::{PackKind, PackPlace};
 use super::header::IndexHeader;
 use super::lcluster::{Delta0, Head, HeadKind, Lcluster};
 use crate::error::{Fault, FormatError, Result, Structure};
@@ -12,7 +13,7 @@ use crate::view::View;
 /// Bytes of a record.
 pub const RECORD_SIZE: usize = 8;
 /// Bytes between the map header's end and the first record.
-const GAP: u64 = 8;
+pub(super) const GAP: usize = 8;
 const PARTIAL_REF: u16 = 1 << 15;
 /// `Z_EROFS_LI_HOLE`. Linux before 7.2 ignores it, and reads the pcluster.
 const HOLE: u16 = 1 << 14;
@@ -31,9 +32,9 @@ const _: () = assert!(core::mem::size_of::<RawLclusterIndex>() == RECORD_SIZE);
 /// The position and the parameters of a file's full index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullIndex {
-    start: BytePos,
-    end: BytePos,
-    lclusters: u64,
+    pub(super) start: BytePos,
+    pub(super) end: BytePos,
+    pub(super) lclusters: u64,
     cluster: ClusterSize,
     big_pclusters: bool,
 }
@@ -45,7 +46,7 @@ impl FullIndex {
     /// [`Fault::Overflow`] if its end exceeds 64 bits.
     pub fn new(header_end: BytePos, size: u64, header: &IndexHeader) -> Result<Self> {
         let lclusters = header.cluster.lclusters_for(size);
-        let start = header_end.checked_add(GAP);
+        let start = header_end.checked_add(to_u64(GAP));
         let len = lclusters.checked_mul(to_u64(RECORD_SIZE));
         let end = start.zip(len).and_then(|(start, len)| start.checked_add(len));
         let Some((start, end)) = start.zip(end) else {
@@ -60,35 +61,18 @@ impl FullIndex {
         })
     }
 
-    /// Number of records.
-    #[must_use]
-    pub const fn lclusters(&self) -> u64 {
-        self.lclusters
-    }
-
-    /// The first record's position.
-    #[must_use]
-    pub const fn start(&self) -> BytePos {
-        self.start
-    }
-
-    /// The end of the last record: where an inline tail starts.
-    #[must_use]
-    pub const fn end(&self) -> BytePos {
-        self.end
-    }
-
-    /// The position of the record of `lcn`.
+    /// The record of `lcn` as a pack of one.
     ///
     /// # Errors
     /// [`Fault::OutOfRange`] past the last lcluster.
-    pub fn pos(&self, lcn: Lcn) -> Result<BytePos> {
+    pub fn place(&self, lcn: Lcn) -> Result<PackPlace> {
         let offset = Some(lcn.get()).filter(|lcn| *lcn < self.lclusters);
         let offset = offset.and_then(|lcn| lcn.checked_mul(to_u64(RECORD_SIZE)));
-        offset.and_then(|offset| self.start.checked_add(offset)).ok_or_else(|| {
+        let pos = offset.and_then(|offset| self.start.checked_add(offset)).ok_or_else(|| {
             let fault = Fault::OutOfRange { field: "lcn", value: lcn.get(), limit: self.lclusters };
             FormatError::new(Structure::FullIndex, fault)
-        })
+        })?;
+        Ok(PackPlace { pos, first: lcn, kind: PackKind::Full })
     }
 
     /// Reads the record of `lcn` at the start of `bytes`; more bytes may follow.
@@ -189,13 +173,13 @@ mod tests {
                 }
                 bytes.extend_from_slice(&encode(lcluster).unwrap());
             }
-            prop_assert_eq!(index.end().checked_sub(index.start()), Some(to_u64(bytes.len())));
+            prop_assert_eq!(index.end.checked_sub(index.start), Some(to_u64(bytes.len())));
             for (lcn, lcluster) in (0..).map(Lcn::new).zip(&lclusters) {
-                let at = index.pos(lcn).unwrap().checked_sub(index.start()).unwrap();
+                let at = index.place(lcn).unwrap().pos().checked_sub(index.start).unwrap();
                 let record = &bytes[usize::try_from(at).unwrap()..];
                 prop_assert_eq!(index.decode(lcn, record).unwrap(), *lcluster);
             }
-            prop_assert!(index.pos(Lcn::new(index.lclusters())).is_err());
+            prop_assert!(index.place(Lcn::new(index.lclusters)).is_err());
         }
 
         #[test]
@@ -214,7 +198,7 @@ mod tests {
                 tail: Tail::Blocks,
             };
             if let Ok(index) = FullIndex::new(BytePos::new(end), size, &header) {
-                prop_assert_eq!(index.pos(Lcn::new(lcn)).is_ok(), lcn < index.lclusters());
+                prop_assert_eq!(index.place(Lcn::new(lcn)).is_ok(), lcn < index.lclusters);
             }
         }
     }

@@ -89,6 +89,18 @@ pub enum IndexFormat {
     },
 }
 
+impl IndexFormat {
+    /// The most bytes for each lcluster.
+    #[must_use]
+    pub const fn bytes_each(self) -> u64 {
+        match self {
+            Self::Full => 8,
+            Self::Compact { compacted_2b: false } => 4,
+            Self::Compact { compacted_2b: true } => 2,
+        }
+    }
+}
+
 /// The position of a file's last extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {

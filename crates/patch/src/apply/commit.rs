@@ -42,7 +42,7 @@ pub(crate) struct ImageChange<'a> {
 }
 
 /// Takes the appended bytes, one part after the other.
-pub(crate) struct Sink<'a, M> {
+pub(crate) struct ImageWriter<'a, M> {
     medium: &'a M,
     /// The next position.
     at: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Sink<'a, M> {
     unsynced: usize,
 }
 
-impl<M: Medium> Sink<'_, M> {
+impl<M: Medium> ImageWriter<'_, M> {
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let (head, rest) = bytes.split_at(bytes.len().min(SECTOR.saturating_sub(self.first.len())));
         self.first.extend_from_slice(head);
@@ -111,7 +111,7 @@ pub(crate) fn commit<M: Medium>(
     medium: &M,
     area: &SuperblockArea,
     change: &ImageChange<'_>,
-    region: impl FnOnce(&mut Sink<'_, M>) -> Result<()>,
+    region: impl FnOnce(&mut ImageWriter<'_, M>) -> Result<()>,
     verify: impl FnOnce(&dyn Source) -> Result<()>,
 ) -> Result<()> {
     let (before, ranges) = (area.sector(), &change.ranges);
@@ -142,7 +142,7 @@ fn prepare<M: Medium>(
     medium: &M,
     before: &Sector,
     change: &ImageChange<'_>,
-    region: impl FnOnce(&mut Sink<'_, M>) -> Result<()>,
+    region: impl FnOnce(&mut ImageWriter<'_, M>) -> Result<()>,
     verify: impl FnOnce(&dyn Source) -> Result<()>,
 ) -> Result<()> {
     let WrittenRanges { appended, root, .. } = &change.ranges;
@@ -158,7 +158,7 @@ fn prepare<M: Medium>(
         _ => Error::io_unnamed("reserve space for the patch", error),
     })?;
     let mut sink =
-        Sink { medium, at: appended.start, first: Vec::with_capacity(SECTOR), unsynced: 0 };
+        ImageWriter { medium, at: appended.start, first: Vec::with_capacity(SECTOR), unsynced: 0 };
     region(&mut sink)?;
     let first = sink.first;
     if let Some(root) = root {

@@ -33,7 +33,7 @@ pub struct Applied {
 }
 
 /// See the module.
-pub(super) struct Sink<'h, 'o> {
+pub(super) struct DeltaSink<'h, 'o> {
     header: &'h DeltaHeader,
     output: DeltaOutput<'o>,
     hasher: Sha256,
@@ -113,7 +113,7 @@ fn place(tree: &mut [u8], at: u64, block: &[u8]) {
     tree.iter_mut().zip(block).for_each(|(to, from)| *to = *from);
 }
 
-impl<'h, 'o> Sink<'h, 'o> {
+impl<'h, 'o> DeltaSink<'h, 'o> {
     pub(super) fn new(header: &'h DeltaHeader, output: DeltaOutput<'o>) -> Result<Self> {
         let (tree, hasher, chunk) = (Tree::new(header)?, Sha256::new(), Vec::new());
         Ok(Self { header, output, hasher, tree, done: 0, chunk, resumed: 0, at: 0 })

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferofs_codec::{Algorithm, Params};
+use ferofs_codec::{Params, codec};
 use ferofs_format::BytePos;
 use ferofs_format::superblock::Superblock;
 use ferofs_read::error::Locate;
@@ -324,8 +324,7 @@ impl Patch {
         threads: usize,
     ) -> Result<PieceDecoder<S>> {
         let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<_>>>()?;
-        // The tables of the other compressors are too large to have them several times.
-        let is_small = methods.iter().all(|params| params.algorithm == Algorithm::Lz4);
+        let is_small = methods.iter().all(|params| codec(params.algorithm).has_small_tables);
         let encoders = if is_small { threads.max(1) } else { 1 };
         let prediction = self.header.predict(self.relocations()?, image, &base)?;
         let mut at = self.payload;

@@ -5,8 +5,8 @@ pub(crate) mod dedupe;
 pub(crate) mod deflate_pages;
 pub(crate) mod zero_runs;
 
-use ferofs_codec::{Compressor, Fit, random_before_others, right_align};
-use ferofs_format::{Algorithm, BlockSize};
+use ferofs_codec::{Compressor, Fit, codec, random_before_others, right_align};
+use ferofs_format::BlockSize;
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::encode::zero_runs::HOLE_MIN;
@@ -367,9 +367,9 @@ impl EncodeCall<'_, '_> {
     fn in_slices(&mut self, end: usize) -> Result<RangeEnd> {
         let most = self.file_compression.pcluster.min(PLACED_MAX - self.block);
         let method = self.compression.methods.get(self.file_compression.method);
-        // An extent by DEFLATE may have to be stored after all: see `deflate_pages`.
-        let is_deflate = method.is_some_and(|method| method.algorithm == Algorithm::Deflate);
-        let longest = if is_deflate { SLICE_MAX } else { usize::MAX - self.src.len() };
+        // Such an extent may have to be stored after all: see `deflate_pages`.
+        let needs_place = method.is_some_and(|method| codec(method.algorithm).needs_place);
+        let longest = if needs_place { SLICE_MAX } else { usize::MAX - self.src.len() };
         while self.pos < end {
             if self.log.size() > self.budget {
                 return Ok(RangeEnd::OverBudget);

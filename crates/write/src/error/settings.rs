@@ -1,6 +1,6 @@
 //! The error of settings that are text: [`Settings`](crate::Settings).
 
-use ferofs_codec::{COMPRESSORS, ParamsError};
+use ferofs_codec::{ParamsError, compressor_names};
 
 /// An option that is unknown, has a wrong value, or needs another option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,8 @@ pub enum SettingsProblem {
     UnknownFeature,
     /// `--compress-large none`.
     #[error(
-        "takes {COMPRESSORS}, not none: --compress-hints with the size 0 stores files uncompressed"
+        "takes {}, not none: --compress-hints with the size 0 stores files uncompressed",
+        compressor_names().join(", ")
     )]
     NotNone,
     /// Anything else.

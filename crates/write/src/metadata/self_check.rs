@@ -6,8 +6,8 @@ use ferofs_format::dirent::{DirBlock, Dirent};
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::map::header::HEADER_SIZE;
 use ferofs_format::map::{
-    ChunkFormat, ChunkIndex, CompactIndex, Delta0, Encoding, ExtentIndex, ExtentRecord,
-    ExtentsHeader, FullIndex, Head, IndexFormat, IndexHeader, Lcluster, MapHeader, Records, Tail,
+    ChunkFormat, ChunkIndex, Delta0, Encoding, ExtentIndex, ExtentRecord, ExtentsHeader, Head,
+    Index, IndexHeader, Lcluster, MapHeader, Records, Tail,
 };
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BytePos, Fault, FormatError, Lcn, Structure};
@@ -261,25 +261,14 @@ impl WrittenInode<'_> {
         header_end: BytePos,
         superblock: &Superblock,
     ) -> Result<BytePos, FormatError> {
+        let size = inode.size;
+        let index = Index::open(header_end, size, superblock.block_size, header)?;
+        let structure = index.structure();
         let mut check =
-            IndexCheck { written: self, header, superblock, size: inode.size, head: None };
-        if header.format == IndexFormat::Full {
-            let index = FullIndex::new(header_end, inode.size, header)?;
-            for lcn in (0..index.lclusters()).map(Lcn::new) {
-                check.next(lcn, index.decode(lcn, self.from(index.pos(lcn)?))?)?;
-            }
-            check.finish()?;
-            return Ok(index.end());
-        }
-        let index = CompactIndex::new(header_end, inode.size, superblock.block_size, header)?;
-        let mut lcn = 0;
-        while lcn < index.lclusters() {
-            let place = index.place(Lcn::new(lcn))?;
-            let pack = index.pack(place, self.from(place.pos()))?;
-            for _ in 0..place.slots().min(index.lclusters() - lcn) {
-                check.next(Lcn::new(lcn), pack.get(Lcn::new(lcn))?)?;
-                lcn += 1;
-            }
+            IndexCheck { written: self, header, structure, superblock, size, head: None };
+        for lcn in (0..index.lclusters()).map(Lcn::new) {
+            let place = index.place(lcn)?;
+            check.next(lcn, index.decode(lcn, place, self.from(place.pos()))?)?;
         }
         check.finish()?;
         Ok(index.end())
@@ -290,6 +279,7 @@ impl WrittenInode<'_> {
 struct IndexCheck<'a> {
     written: &'a WrittenInode<'a>,
     header: &'a IndexHeader,
+    structure: Structure,
     superblock: &'a Superblock,
     /// The file's size.
     size: u64,
@@ -353,11 +343,7 @@ impl IndexCheck<'_> {
     }
 
     fn wrong(&self, what: &'static str) -> FormatError {
-        let structure = match self.header.format {
-            IndexFormat::Full => Structure::FullIndex,
-            IndexFormat::Compact { .. } => Structure::CompactIndex,
-        };
-        wrong(structure, what)
+        wrong(self.structure, what)
     }
 }
 

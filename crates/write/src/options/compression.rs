@@ -1,7 +1,7 @@
 //! Compression settings: algorithms, sizes of pclusters, indexes, and where the tails of files go.
 //! Also what they mean for each file and for the superblock.
 
-use ferofs_codec::{Compressor, Filling, MAX_DECODED, Params};
+use ferofs_codec::{Compressor, Filling, MAX_DECODED, Params, codec};
 use ferofs_format::algorithm::{AlgorithmConfig, CompressionConfigs};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{Algorithm, BlockSize, Incompat, byte_size, superblock};
@@ -29,10 +29,6 @@ const MAX_RATIO: u64 = 12;
 /// What [`Filling::Trials`] may leave unused of pclusters that are placed to the byte, which take
 /// no space for what they leave unused, but become shorter.
 const PLACED_UNUSED: u16 = 24;
-
-/// The highest level of Zstandard that fills whole blocks in one pass. Who chooses a higher one has
-/// the time for trials, which make images of source code 2 % smaller.
-const ONE_PASS_LEVEL: u8 = 15;
 
 /// The algorithm of the packed inode: an index into [`Compression::methods`].
 pub(crate) const PACKED_INODE_METHOD: usize = 0;
@@ -108,6 +104,15 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
+    /// The first Linux version that reads it: `(6, 15)` is 6.15; `None`: no version does.
+    #[must_use]
+    pub const fn linux_version(self) -> Option<(u8, u8)> {
+        match self {
+            Self::Compact | Self::Full => Some((5, 4)),
+            Self::Extents => Some((6, 15)),
+        }
+    }
+
     /// Whether extents take whole blocks. Otherwise they start at any byte.
     pub(crate) const fn in_blocks(self) -> bool {
         !matches!(self, Self::Extents)
@@ -244,10 +249,10 @@ impl Compression {
         Params::new(Algorithm::Zstd, Some(level)).map(Self::new).map_err(Error::Params)
     }
 
-    /// Whether long runs of zeroes become holes in content that this method encodes. Level 0 of
-    /// DEFLATE cannot make the pcluster of zeroes that holes of indexes need.
+    /// Whether long runs of zeroes become holes in content that this method encodes. A
+    /// level that only stores cannot make the pcluster of zeroes that holes of indexes need.
     pub(crate) fn has_holes(&self, method: usize) -> bool {
-        let stores = |params: &Params| params.algorithm == Algorithm::Deflate && params.level == 0;
+        let stores = |params: &Params| codec(params.algorithm).storing_level == Some(params.level);
         self.has_long_holes() || self.holes && !self.methods.get(method).is_some_and(stores)
     }
 
@@ -334,7 +339,10 @@ impl Compression {
     /// The same methods for metadata, which has no inline tails, no fragments and no deduplication.
     pub(crate) fn for_metadata(&self) -> Self {
         Self {
-            index: if self.index == IndexKind::Full { IndexKind::Full } else { IndexKind::Compact },
+            index: match self.index {
+                IndexKind::Full => IndexKind::Full,
+                IndexKind::Compact | IndexKind::Extents => IndexKind::Compact,
+            },
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
@@ -426,12 +434,10 @@ impl Compression {
         // largest pclusters.
         let window = self.largest_pcluster(block) * MAX_RATIO;
         params.window = params.window.max(window as usize).min(MAX_DECODED);
-        params.filling = match (self.index.in_blocks(), params.algorithm) {
-            (false, Algorithm::Zstd) => Filling::Bytes,
-            (false, _) => Filling::Trials { unused: PLACED_UNUSED },
-            (true, Algorithm::Zstd) if params.level <= ONE_PASS_LEVEL => {
-                Filling::Blocks { log: block.bits() }
-            }
+        params.filling = match (self.index.in_blocks(), codec(params.algorithm).one_pass_level) {
+            (false, Some(_)) => Filling::Bytes,
+            (false, None) => Filling::Trials { unused: PLACED_UNUSED },
+            (true, Some(most)) if params.level <= most => Filling::Blocks { log: block.bits() },
             (true, _) => params.filling,
         };
         Ok(params)

@@ -102,6 +102,33 @@ pub enum SourceFormat {
     Image,
 }
 
+impl SourceFormat {
+    /// Every format.
+    pub const ALL: [Self; 4] = [Self::Directory, Self::Tar, Self::Oci, Self::Image];
+
+    /// The name on command lines, and its explanation.
+    #[must_use]
+    pub const fn name(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Directory => ("dir", "A directory, even if it is an OCI image layout"),
+            Self::Tar => ("tar", "Tar archives"),
+            Self::Oci => ("oci", "An OCI image layout: a directory, or a tar archive of one"),
+            Self::Image => ("erofs", "EROFS images"),
+        }
+    }
+
+    /// Whether [`add`](crate::incremental::add) takes it.
+    #[must_use]
+    pub const fn can_be_added(self) -> bool {
+        matches!(self, Self::Directory | Self::Tar)
+    }
+
+    /// Whether images can refer to data that stays in the source.
+    pub(crate) const fn can_keep_data(self) -> bool {
+        matches!(self, Self::Tar | Self::Image)
+    }
+}
+
 /// Whether the new image holds the content of the source's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

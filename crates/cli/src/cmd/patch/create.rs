@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ferofs::build::{Activity, Progress, SourceFormat};
+use ferofs::build::{Activity, Progress};
 use ferofs::escape::Escaped;
 use ferofs::patch::{self, CreateOptions, PatchFile, PatchSummary};
 use ferofs::read::Cancel;
@@ -229,7 +229,7 @@ pub(super) fn compose(args: &ComposeArgs) -> Outcome {
 pub(super) fn add(args: &AddArgs) -> Outcome {
     args.change.shown.apply();
     let options = args.change.options(&args.image, &args.source)?;
-    if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Tar) {
+    if !options.build.source.format.can_be_added() {
         return Err(Failure::about(
             &args.source,
             "not a directory and not a tar archive: use ferofs build",

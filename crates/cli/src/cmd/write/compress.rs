@@ -7,14 +7,14 @@ use ferofs::build::{BlockSize, Hint, Preset, Settings, SettingsError, level_sett
 
 use super::level::Level;
 use crate::args::byte_size;
-use crate::args::settings::{COMPRESS, presets, refused, with_compressor};
+use crate::args::settings::{compress_help, presets, refused, with_compressor};
 use crate::args::text_file;
 use crate::exit::{Concerning, Failure};
 
 /// Options for the compression of an image.
 #[derive(clap::Args)]
 pub(super) struct CompressArgs {
-    #[arg(short = 'z', long, value_name = "X[,LEVEL]", help = COMPRESS, long_help = format!("{COMPRESS}\n\nThe algorithm for file data; none stores it uncompressed [default: that of --preset]. A level may follow: lz4hc,12 or zstd,level=19. dictsize=BYTES sets the window in which the compressor searches for matches (not for deflate). --compress-hints can select further algorithms, which follow after colons: lz4hc,12:zstd,19"))]
+    #[arg(short = 'z', long, value_name = "X[,LEVEL]", help = compress_help(), long_help = format!("{}\n\nThe algorithm for file data; none stores it uncompressed [default: that of --preset]. A level may follow: lz4hc,12 or zstd,level=19. dictsize=BYTES sets the window in which the compressor searches for matches (not for deflate). --compress-hints can select further algorithms, which follow after colons: lz4hc,12:zstd,19", compress_help()))]
     compress: Option<String>,
 
     /// Settings for a purpose

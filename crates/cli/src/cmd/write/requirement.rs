@@ -1,7 +1,7 @@
 //! The Linux version that mounts an image, and the size of its pages, from the options of a build.
 
 use crate::cmd::linux::{LinuxVersion, Requirement, SMALLEST_PAGE, of_algorithm};
-use ferofs::build::{Compression, Fragments, IndexKind, Options, SourceData};
+use ferofs::build::{Compression, Fragments, Options, SourceData};
 
 impl Requirement {
     pub(super) fn of(options: &Options) -> Self {
@@ -59,7 +59,7 @@ fn of_compression(compression: &Compression, block: u64) -> Vec<(bool, LinuxVers
         (compression.directories, LinuxVersion(6, 1)),
         // Linux shows the holes from 7.2 on; before, it reads zeroes.
         (compression.holes, LinuxVersion(6, 1)),
-        (compression.index == IndexKind::Extents, LinuxVersion(6, 15)),
+        (true, LinuxVersion::first(compression.index.linux_version())),
         (compression.metadata.is_some(), LinuxVersion(6, 17)),
     ];
     needed.extend(compression.methods.iter().map(|params| (true, of_algorithm(params.algorithm))));
@@ -84,5 +84,7 @@ mod tests {
         assert_eq!(prefixes.version, LinuxVersion(6, 18));
         let all = FEATURES.iter().fold(Incompat::empty(), |all, (feature, ..)| all | *feature);
         assert_eq!(all, Incompat::all());
+        let none = Requirement { version: LinuxVersion::NONE, ..plain }.with_features(all);
+        assert_eq!(none.to_string(), "no version of Linux");
     }
 }

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::{CompactIndex, MAX_SLOTS, PackPlace, fault};
-use crate::error::{Fault, FormatError, Result, Structure};
+use crate::error::{Fault, Result};
 use crate::map::lcluster::{Delta0, Head, Lcluster, MAX_DISTANCE};
 
 /// Writes a compact index, lcluster by lcluster.
@@ -13,7 +13,7 @@ use crate::map::lcluster::{Delta0, Head, Lcluster, MAX_DISTANCE};
 /// end), and all later HEADs must be at 0, too. The address that a reader computes for them is
 /// meaningless.
 #[derive(Clone, Debug)]
-pub struct CompactWriter {
+struct CompactWriter {
     index: CompactIndex,
     next: u64,
     /// The HEAD of the current extent, and the last lcluster to which a `delta1` of the extent
@@ -45,9 +45,7 @@ struct Filling {
 }
 
 impl CompactWriter {
-    /// Writes `index` from lcluster 0 on.
-    #[must_use]
-    pub fn new(index: CompactIndex) -> Self {
+    fn new(index: CompactIndex) -> Self {
         Self {
             index,
             next: 0,
@@ -62,30 +60,7 @@ impl CompactWriter {
 
     /// Adds the next lcluster. If that completes its pack, or is the file's last lcluster, appends
     /// the pack to `out`.
-    ///
-    /// # Errors
-    /// [`Fault::Map`] for what compact indexes cannot store: a partial reference, the mark of a
-    /// hole, addresses within a pack that do not follow each other, one NONHEAD after a HEAD
-    /// without the block count that big pclusters need; for distances that do not lead to the HEAD;
-    /// for too many lclusters. [`Fault::OutOfRange`] for an address beyond 32 bits or an offset
-    /// outside the lcluster. After an error the writer must not be used.
-    pub fn push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<()> {
-        self.try_push(lcluster, out)
-            .map_err(|fault| FormatError::new(Structure::CompactIndex, fault))
-    }
-
-    /// Checks that the index is complete.
-    ///
-    /// # Errors
-    /// [`Fault::Map`] when lclusters are missing, or a `delta1` points past the end.
-    pub fn finish(self) -> Result<()> {
-        if self.next != self.index.lclusters {
-            return Err(fault(Fault::Map("lclusters are missing")));
-        }
-        self.check_delta1().map_err(fault)
-    }
-
-    fn try_push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<(), Fault> {
         if self.next >= self.index.lclusters {
             return Err(Fault::Map("too many lclusters"));
         }
@@ -223,17 +198,24 @@ impl CompactWriter {
 /// Appends the whole index to `out`.
 ///
 /// # Errors
-/// As [`CompactWriter::push`] and [`CompactWriter::finish`]; or the iterator's own.
-pub fn encode(
+/// [`Fault::Map`] for what compact indexes cannot store: a partial reference, the mark of a hole,
+/// addresses within a pack that do not follow each other, one NONHEAD after a HEAD without the
+/// block count that big pclusters need; for distances that do not lead to the HEAD, a `delta1` that
+/// points past the end, and too many or too few lclusters. [`Fault::OutOfRange`] for an address
+/// beyond 32 bits or an offset outside the lcluster. Or the iterator's own.
+pub(crate) fn encode(
     index: CompactIndex,
     lclusters: impl IntoIterator<Item = Result<Lcluster>>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let mut writer = CompactWriter::new(index);
     for lcluster in lclusters {
-        writer.push(&lcluster?, out)?;
+        writer.push(&lcluster?, out).map_err(fault)?;
     }
-    writer.finish()
+    if writer.next != index.lclusters {
+        return Err(fault(Fault::Map("lclusters are missing")));
+    }
+    writer.check_delta1().map_err(fault)
 }
 
 #[cfg(test)]
@@ -267,7 +249,7 @@ mod tests {
     /// Decodes `lcn` from its pack's bytes alone.
     fn get(index: CompactIndex, bytes: &[u8], lcn: u64) -> Result<Lcluster> {
         let place = index.place(Lcn::new(lcn))?;
-        let start = usize::try_from(place.pos().checked_sub(index.start()).unwrap()).unwrap();
+        let start = usize::try_from(place.pos().checked_sub(index.start).unwrap()).unwrap();
         index.pack(place, &bytes[start..start + place.size()])?.get(Lcn::new(lcn))
     }
 
@@ -280,9 +262,9 @@ mod tests {
             };
             let lclusters = file.lclusters();
             let bytes = write(index, &lclusters).unwrap();
-            prop_assert_eq!(index.end().checked_sub(index.start()), u64::try_from(bytes.len()).ok());
-            let mut next_head = index.lclusters();
-            for (lcn, lcluster) in (0..index.lclusters()).rev().zip(lclusters.iter().rev()) {
+            prop_assert_eq!(index.end().checked_sub(index.start), u64::try_from(bytes.len()).ok());
+            let mut next_head = index.lclusters;
+            for (lcn, lcluster) in (0..index.lclusters).rev().zip(lclusters.iter().rev()) {
                 match (get(index, &bytes, lcn).unwrap(), *lcluster) {
                     (Lcluster::Head(mut read), Lcluster::Head(head)) => {
                         next_head = lcn;
@@ -309,9 +291,9 @@ mod tests {
         #[test]
         fn garbage_never_panics(file in files(), compacted_2b: bool, at: u64, lcn: u64, bytes: [u8; 32], last: bool) {
             if let Ok(index) = index(&file, compacted_2b, at) {
-                let lcn = Lcn::new(if last { index.lclusters() - 1 } else { lcn });
+                let lcn = Lcn::new(if last { index.lclusters - 1 } else { lcn });
                 let place = index.place(lcn);
-                prop_assert_eq!(place.is_ok(), lcn.get() < index.lclusters());
+                prop_assert_eq!(place.is_ok(), lcn.get() < index.lclusters);
                 if let Ok(place) = place {
                     let pack = index.pack(place, &bytes).unwrap();
                     for slot in 0..=place.slots() {

@@ -4,10 +4,9 @@
 //! to the head and on to the next.
 
 use ferofs_format::map::{
-    CompactIndex, Delta0, FullIndex, Head, HeadKind, IndexFormat, IndexHeader, Lcluster, MapHeader,
-    PackPlace, Tail, full,
+    Delta0, Head, HeadKind, Index, IndexHeader, Lcluster, MapHeader, PackPlace, Tail,
 };
-use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Incompat, Lcn, Structure};
+use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, Incompat, Lcn, Structure};
 
 use crate::error::{Corruption, Error, Locate, Result};
 use crate::metadata::ReadMetadata;
@@ -20,30 +19,20 @@ use crate::volume::MetadataPlace;
 /// index needs as many: 12 MiB of 512-byte lclusters are 24,576, and fragments, which may be
 /// longer, take 2,047 lclusters at a step.
 const MAX_STEPS: u32 = 1 << 16;
-/// Bytes of the largest pack.
-const PACK_MAX: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct IndexMap<'a> {
     metadata: &'a dyn ReadMetadata,
     inode: &'a Inode,
     header: IndexHeader,
-    records: Records,
+    index: Index,
+    /// The pack that was read last.
+    pack: Option<(PackPlace, [u8; PackPlace::MAX])>,
     in_metabox: bool,
     /// Reads a marked hole as Linux before 7.2 does: from its pcluster.
     ignores_hole_marks: bool,
     /// Steps of the current look-up.
     steps: u32,
-}
-
-#[derive(Debug)]
-enum Records {
-    Full(FullIndex),
-    Compact {
-        index: CompactIndex,
-        /// The pack that was read last.
-        pack: Option<(PackPlace, [u8; PACK_MAX])>,
-    },
 }
 
 /// A HEAD lcluster, and its number.
@@ -62,22 +51,14 @@ impl<'a> IndexMap<'a> {
         header_end: MetadataPlace,
     ) -> Result<Self> {
         let pos = header_end.pos;
-        let records = match header.format {
-            IndexFormat::Full => {
-                Records::Full(FullIndex::new(pos, inode.size(), &header).located_at(pos)?)
-            }
-            IndexFormat::Compact { .. } => {
-                let block_size = metadata.volume().superblock.block_size;
-                let index =
-                    CompactIndex::new(pos, inode.size(), block_size, &header).located_at(pos)?;
-                Records::Compact { index, pack: None }
-            }
-        };
+        let block_size = metadata.volume().superblock.block_size;
+        let index = Index::open(pos, inode.size(), block_size, &header).located_at(pos)?;
         Ok(Self {
             metadata,
             inode,
             header,
-            records,
+            index,
+            pack: None,
             in_metabox: header_end.in_metabox,
             ignores_hole_marks: false,
             steps: 0,
@@ -156,7 +137,7 @@ impl<'a> IndexMap<'a> {
         // After the last extent there may be a head without data.
         let is_last = extent.end() >= self.inode.size();
         let next = cluster.lcn(FileOffset::new(extent.end())).get();
-        for lcn in head.saturating_add(1)..self.lclusters().min(next.saturating_add(1)) {
+        for lcn in head.saturating_add(1)..self.index.lclusters().min(next.saturating_add(1)) {
             let (delta0, delta1) = match self.lcluster(Lcn::new(lcn))? {
                 Lcluster::NonHead { delta0, delta1 } => (delta0, delta1),
                 // The mark stays in force if Linux 7.2 reads this record before that of the
@@ -224,7 +205,7 @@ impl<'a> IndexMap<'a> {
         let mut next = lcn.get().saturating_add(distance.into());
         for _ in 0..MAX_STEPS {
             self.steps = self.steps.saturating_add(1);
-            if next >= self.lclusters() {
+            if next >= self.index.lclusters() {
                 return Ok(self.inode.size());
             }
             let lcn = Lcn::new(next);
@@ -256,13 +237,8 @@ impl<'a> IndexMap<'a> {
                 return Err(self.bad(Fault::Map("a fragment is marked as a hole")));
             }
             Tail::Fragment { offset } if at_end => {
-                let high = match self.records {
-                    Records::Full(_) => head.addr.get() << 32,
-                    Records::Compact { .. } => 0,
-                };
-                return Ok(ExtentData::Fragment {
-                    offset: FileOffset::new(high | u64::from(offset)),
-                });
+                let offset = FileOffset::new(self.index.fragment_offset(&head, offset));
+                return Ok(ExtentData::Fragment { offset });
             }
             Tail::Inline { size } if at_end => {
                 let at = self.inline_tail(size)?;
@@ -331,7 +307,7 @@ impl<'a> IndexMap<'a> {
         let [first, second] = self.header.big_pclusters;
         let big = if found.head.kind == HeadKind::Head2 { second } else { first };
         let next = Lcn::new(found.lcn.get().saturating_add(1));
-        if !big || next.get() >= self.lclusters() {
+        if !big || next.get() >= self.index.lclusters() {
             return Ok(self.header.cluster.bytes64());
         }
         match self.lcluster(next)? {
@@ -349,10 +325,7 @@ impl<'a> IndexMap<'a> {
 
     /// The place of the inline tail: right after the index, within a block.
     fn inline_tail(&self, size: u16) -> Result<Location> {
-        let pos = match &self.records {
-            Records::Full(index) => index.end(),
-            Records::Compact { index, .. } => index.end(),
-        };
+        let pos = self.index.end();
         let block_size = self.metadata.volume().superblock.block_size;
         if pos.in_block(block_size).saturating_add(size.into()) > block_size.bytes64() {
             let fault = Fault::Map("inline data crosses a block's end");
@@ -361,54 +334,20 @@ impl<'a> IndexMap<'a> {
         Ok(Location::Metadata(self.place(pos)))
     }
 
-    fn lclusters(&self) -> u64 {
-        match &self.records {
-            Records::Full(index) => index.lclusters(),
-            Records::Compact { index, .. } => index.lclusters(),
-        }
-    }
-
-    #[expect(clippy::indexing_slicing, reason = "a pack has at most `PACK_MAX` bytes")]
+    #[expect(clippy::indexing_slicing, reason = "a pack has at most `PackPlace::MAX` bytes")]
     fn lcluster(&mut self, lcn: Lcn) -> Result<Lcluster> {
-        let (metadata, in_metabox, start) = (self.metadata, self.in_metabox, self.index_start());
-        match &mut self.records {
-            Records::Full(index) => {
-                let pos = index.pos(lcn).located_at(start)?;
-                let mut bytes = [0; full::RECORD_SIZE];
-                metadata.read_metadata(
-                    MetadataPlace { in_metabox, pos },
-                    Structure::FullIndex,
-                    &mut bytes,
-                )?;
-                index.decode(lcn, &bytes).located_at(pos)
+        let place = self.index.place(lcn).located_at(self.index.start())?;
+        let at = self.place(place.pos());
+        let bytes = match &mut self.pack {
+            Some((read, bytes)) if *read == place => bytes,
+            pack => {
+                let mut bytes = [0; PackPlace::MAX];
+                let read = &mut bytes[..place.size()];
+                self.metadata.read_metadata(at, self.index.structure(), read)?;
+                &mut pack.insert((place, bytes)).1
             }
-            Records::Compact { index, pack } => {
-                let place = index.place(lcn).located_at(start)?;
-                let bytes = match pack {
-                    Some((read, bytes)) if *read == place => bytes,
-                    _ => {
-                        let mut bytes = [0; PACK_MAX];
-                        let at = MetadataPlace { in_metabox, pos: place.pos() };
-                        metadata.read_metadata(
-                            at,
-                            Structure::CompactIndex,
-                            &mut bytes[..place.size()],
-                        )?;
-                        &mut pack.insert((place, bytes)).1
-                    }
-                };
-                let decode =
-                    || -> Result<Lcluster, FormatError> { index.pack(place, bytes)?.get(lcn) };
-                decode().located_at(place.pos())
-            }
-        }
-    }
-
-    fn index_start(&self) -> BytePos {
-        match &self.records {
-            Records::Full(index) => index.start(),
-            Records::Compact { index, .. } => index.start(),
-        }
+        };
+        self.index.decode(lcn, place, bytes).located_at(place.pos())
     }
 
     fn place(&self, pos: BytePos) -> MetadataPlace {
@@ -416,18 +355,11 @@ impl<'a> IndexMap<'a> {
     }
 
     fn bad(&self, fault: Fault) -> Error {
-        let structure = match self.records {
-            Records::Full(_) => Structure::FullIndex,
-            Records::Compact { .. } => Structure::CompactIndex,
-        };
-        Corruption::new(structure, fault).at(self.index_start()).into()
+        Corruption::new(self.index.structure(), fault).at(self.index.start()).into()
     }
 
     pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
-        let end = match &self.records {
-            Records::Full(index) => index.end(),
-            Records::Compact { index, .. } => index.end(),
-        };
+        let end = self.index.end();
         match self.header.tail {
             Tail::Inline { size } => self.place(end).offset(size.into()),
             _ => Ok(self.place(end)),

@@ -7,8 +7,8 @@ mod tests;
 use ferofs_format::inode::DataLayout;
 use ferofs_format::map::header::HEADER_SIZE;
 use ferofs_format::map::{
-    CompactIndex, CompactWriter, Encoding, ExtentRecord, ExtentsHeader, HeadKind, IndexFormat,
-    IndexHeader, Lclusters, MapHeader, Pcluster, RecordSize, Records, Tail, full,
+    Encoding, ExtentRecord, ExtentsHeader, HeadKind, Index, IndexFormat, IndexHeader, Lclusters,
+    MapHeader, Pcluster, RecordSize, Records, Tail,
 };
 use ferofs_format::{
     Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset, FormatError,
@@ -123,18 +123,8 @@ impl IndexEncoder {
         let cluster = self.cluster(0)?;
         let far_fragment =
             matches!(tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
-        let format = match self.block.bits() {
-            _ if self.index == IndexKind::Full
-                || log.shares()
-                || log.has_holes()
-                || far_fragment =>
-            {
-                IndexFormat::Full
-            }
-            0..=12 => IndexFormat::Compact { compacted_2b: true },
-            13..=14 => IndexFormat::Compact { compacted_2b: false },
-            _ => IndexFormat::Full,
-        };
+        let needs_full = log.shares() || log.has_holes() || far_fragment;
+        let format = self.format().filter(|_| !needs_full).unwrap_or(IndexFormat::Full);
         let header = IndexHeader {
             format,
             cluster,
@@ -147,23 +137,22 @@ impl IndexEncoder {
                 FileTail::Fragment { offset } => Tail::Fragment { offset: *offset as u32 },
             },
         };
-        out.extend_from_slice(&MapHeader::Index(header).to_bytes(self.block)?);
+        let map_header = MapHeader::Index(header);
+        out.extend_from_slice(&map_header.to_bytes(self.block)?);
         let lclusters = Lclusters::new(self.pclusters(file), size, cluster, self.big_pclusters);
-        if format == IndexFormat::Full {
-            out.extend_from_slice(&[0; 8]);
-            for lcluster in lclusters {
-                out.extend_from_slice(&full::encode(&lcluster?)?);
-            }
-            return Ok(DataLayout::CompressedFull);
-        }
         let header_end = BytePos::new((header_start + HEADER_SIZE) as u64);
-        let index = CompactIndex::new(header_end, size, self.block, &header)?;
-        let mut writer = CompactWriter::new(index);
-        for lcluster in lclusters {
-            writer.push(&lcluster?, out)?;
+        Index::open(header_end, size, self.block, &header)?.write(lclusters, out)?;
+        Ok(map_header.layout())
+    }
+
+    /// The form of indexes of blocks that has the fewest bytes.
+    const fn format(&self) -> Option<IndexFormat> {
+        match (self.index, self.block.bits()) {
+            (IndexKind::Compact, 0..=12) => Some(IndexFormat::Compact { compacted_2b: true }),
+            (IndexKind::Compact, 13..=14) => Some(IndexFormat::Compact { compacted_2b: false }),
+            (IndexKind::Compact | IndexKind::Full, _) => Some(IndexFormat::Full),
+            (IndexKind::Extents, _) => None,
         }
-        writer.finish()?;
-        Ok(DataLayout::CompressedCompact)
     }
 
     fn pclusters<'f>(&'f self, file: FileExtents<'f>) -> impl Iterator<Item = Pcluster> + 'f {
@@ -315,15 +304,9 @@ impl IndexEncoder {
 
     /// The most bytes that the index of a file of `size` bytes takes, without its inline tail.
     pub(crate) const fn max_size(&self, size: u64) -> u64 {
-        if !self.index.in_blocks() {
-            return 48;
+        match self.format() {
+            Some(format) => 48 + format.bytes_each() * (self.block.blocks_for(size) + 1),
+            None => 48,
         }
-        let compact = matches!(self.index, IndexKind::Compact);
-        let each = match self.block.bits() {
-            0..=12 if compact => 2,
-            13..=14 if compact => 4,
-            _ => 8,
-        };
-        48 + each * (self.block.blocks_for(size) + 1)
     }
 }

@@ -1,8 +1,9 @@
 //! The data that all workers share, and the decisions on the content of a file that follow from it.
 
+use ferofs_codec::codec;
+use ferofs_format::BlockSize;
 use ferofs_format::inode::inline_tail;
 use ferofs_format::units::SLOT_SIZE;
-use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::encode::SEGMENT;
 use crate::data::encode::dedupe::ExtentIndex;
@@ -81,7 +82,7 @@ impl<'a> WorkerContext<'a> {
     pub(crate) fn deflate_placer(&self, method: usize) -> Option<DeflatePlacer> {
         let compression = self.compression.filter(|compression| !compression.index.in_blocks())?;
         let algorithm = compression.methods.get(method)?.algorithm;
-        (algorithm == Algorithm::Deflate).then(|| DeflatePlacer::new(self.block_size))
+        codec(algorithm).needs_place.then(|| DeflatePlacer::new(self.block_size))
     }
 
     /// Bytes of the inode of `node` with its xattrs, for decisions on its content. They are rounded

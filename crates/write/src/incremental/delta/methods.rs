@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ferofs_codec::{Filling, LIBLZ4, Params};
+use ferofs_codec::{Filling, LIBLZ4, Params, codec};
 use ferofs_format::{Algorithm, FileOffset};
 use ferofs_patch::format::plan::{ExtentKind, UnitExtent};
 use ferofs_patch::format::reencode::Encoders;
@@ -202,10 +202,10 @@ fn candidates(image: &Image, algorithm: Algorithm, shape: Shape, by_bytes: bool)
         let window = params.window.max(shape.pcluster as usize * MAX_RATIO).min(WINDOW_MAX);
         let params = Params { level: *level, window, ..params };
         let log = shape.block.ilog2() as u8;
-        let fillings = match (algorithm, by_bytes) {
-            (Algorithm::Zstd, true) => vec![Filling::Bytes],
-            (Algorithm::Zstd, false) => vec![Filling::Blocks { log }, params.filling],
-            _ => vec![params.filling],
+        let fillings = match (codec(algorithm).one_pass_level, by_bytes) {
+            (Some(_), true) => vec![Filling::Bytes],
+            (Some(_), false) => vec![Filling::Blocks { log }, params.filling],
+            (None, _) => vec![params.filling],
         };
         found.extend(fillings.into_iter().map(|filling| Params { filling, ..params }));
     }

@@ -7,6 +7,7 @@ use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
 use crate::data::stored::EarlierContent;
 use crate::options::compression::{Compression, IndexKind, PCLUSTER_MAX};
 use crate::tree::{Kind, NodeId};
+use ferofs_codec::codec;
 use ferofs_format::{Algorithm, DeviceId, FileOffset, Incompat, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
@@ -136,7 +137,7 @@ impl OldContent {
             let place = ExtentPlace::Shared { at, partial };
             log.push_without_dedupe(Extent { len: extent.len, encoded, size, place });
         }
-        let can_grow = |used: &Algorithm| *used != Algorithm::Deflate || in_blocks;
+        let can_grow = |used: &Algorithm| !codec(*used).needs_place || in_blocks;
         let algorithm = used.filter(can_grow).filter(|_| log.decoded_len() == inode.size());
         let block = image.superblock().block_size;
         let largest = largest.next_power_of_two().max(block.bytes() as u32);

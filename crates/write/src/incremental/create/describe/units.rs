@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::tree::{Kind, NodeId};
-use ferofs_codec::{Algorithm, Params};
+use ferofs_codec::{Algorithm, Params, Reencoding, codec};
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
@@ -259,9 +259,9 @@ pub(crate) fn encode_again(
                         let len = if kind == ExtentKind::Fill { 0 } else { attempt.len };
                         chosen = Some(UnitExtent { len, ..attempt });
                         encoded_again += size;
-                        // What was right for one extent is mostly right for the next one. Zstandard
-                        // remembers the extents before, so all attempts but the first start anew.
-                        if algorithm != Algorithm::Zstd {
+                        // What was right for one extent is mostly right for the next one. If extents
+                        // depend on earlier ones, all attempts but the first start anew.
+                        if !codec(algorithm).extents_depend {
                             candidates.swap(0, number);
                         }
                         break;
@@ -307,21 +307,13 @@ fn builder_capacity(rest: usize, block: u32, pcluster: u32) -> u32 {
 
 /// The ways to encode an extent that `check` tries: how, and the compressor's capacity.
 fn candidates(algorithm: Algorithm, pcluster: u32) -> Vec<(ExtentKind, u32)> {
-    match algorithm {
-        // One call with the right length gives the bytes that the search for the length found.
-        Algorithm::Deflate => vec![(ExtentKind::Exact, 0)],
-        // The bytes depend on how much was searched for matches at once, which follows from the
-        // extents before: so the search is repeated. Extents with records are encoded alone.
-        Algorithm::Zstd => vec![(ExtentKind::Fill, AS_BUILDER), (ExtentKind::Exact, 0)],
-        // An extent with a record is encoded alone, into at most a pcluster.
-        Algorithm::Lz4 => vec![(ExtentKind::Fill, 0), (ExtentKind::Exact, pcluster)],
-        // The dictionary that LZMA searches has a length by the capacity.
-        _ => vec![
-            (ExtentKind::Fill, 0),
-            (ExtentKind::Exact, pcluster),
-            (ExtentKind::Fill, AS_BUILDER),
-        ],
-    }
+    let way = |way: &Reencoding| match way {
+        Reencoding::Exact => (ExtentKind::Exact, 0),
+        Reencoding::ExactInPcluster => (ExtentKind::Exact, pcluster),
+        Reencoding::Fill => (ExtentKind::Fill, 0),
+        Reencoding::FillAsBuilder => (ExtentKind::Fill, AS_BUILDER),
+    };
+    codec(algorithm).reencodings.iter().map(way).collect()
 }
 
 /// The old file that each node's content resembles.
