@@ -23,7 +23,7 @@ const LIBRARIES: [&str; 11] = [
     "ferofs-host",
     "ferofs-write",
     "ferofs-verity",
-    "ferofs-patch",
+    "ferofs-update",
     "ferofs",
     "ferofs-fuse",
     "ferofs-serve",

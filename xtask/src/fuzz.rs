@@ -180,8 +180,8 @@ const PARTS: [(&str, &str, &[&str]); 9] = [
         "ferofs-write",
         &["crates/write/src/data/encode/dedupe.rs", "crates/write/src/data/encode/dedupe/**"],
     ),
-    ("image", "ferofs-patch", &["crates/patch/src/image.rs", "crates/patch/src/image/**"]),
-    ("apply", "ferofs-patch", &["crates/patch/src/apply.rs", "crates/patch/src/apply/**"]),
+    ("image", "ferofs-update", &["crates/update/src/image.rs", "crates/update/src/image/**"]),
+    ("apply", "ferofs-update", &["crates/update/src/apply.rs", "crates/update/src/apply/**"]),
     ("target", "ferofs", &["crates/ferofs/src/extract/target.rs"]),
     ("check", "ferofs", &["crates/ferofs/src/check.rs", "crates/ferofs/src/check/**"]),
 ];

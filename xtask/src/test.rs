@@ -79,7 +79,7 @@ const PUBLIC_CRATES: [&str; 12] = [
     "ferofs-read",
     "ferofs-host",
     "ferofs-verity",
-    "ferofs-patch",
+    "ferofs-update",
     "ferofs-write",
     "ferofs",
     "ferofs-fuse",

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use ferofs_patch::{Delta, DeltaHeader, DeltaOutput};
 use ferofs_read::{Cancel, Hex, Source};
+use ferofs_update::{Delta, DeltaHeader, DeltaOutput};
 use libc::ssize_t;
 
 use crate::image::{Callbacks, errno_of, ferofs_source, null};

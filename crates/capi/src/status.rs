@@ -6,8 +6,8 @@ use std::ffi::{CString, c_char};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ferofs_patch::{Error as PatchError, PatchFault};
 use ferofs_read::Error;
+use ferofs_update::{Error as PatchError, PatchFault};
 
 /// Why a call failed.
 #[derive(Debug)]

@@ -159,7 +159,7 @@ fn a_program_in_c_applies_a_delta() {
     let options = ferofs_write::incremental::DeltaOptions::default();
     ferofs_write::incremental::create_delta(&old, &new, &options, &delta).unwrap();
     let bytes = std::fs::read(&delta).unwrap();
-    let opened = ferofs_patch::Delta::read(&bytes[..]).unwrap();
+    let opened = ferofs_update::Delta::read(&bytes[..]).unwrap();
     let (digest, memory) = (Hex(&opened.digest()).to_string(), opened.header().memory);
 
     let apply = |old: &Path, memory: u64, digest: &str, delta: &[u8]| {

@@ -5,10 +5,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "patch")]
-pub use ferofs_patch::{AfterFailure, PatchFault};
 use ferofs_read::escape::Escaped;
 pub use ferofs_read::{Corruption, IoError, LimitKind};
+#[cfg(feature = "patch")]
+pub use ferofs_update::{AfterFailure, PatchFault};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -283,9 +283,9 @@ impl From<ferofs_write::Error> for Error {
 }
 
 #[cfg(feature = "patch")]
-impl From<ferofs_patch::Error> for Error {
-    fn from(error: ferofs_patch::Error) -> Self {
-        use ferofs_patch::Error as Patch;
+impl From<ferofs_update::Error> for Error {
+    fn from(error: ferofs_update::Error) -> Self {
+        use ferofs_update::Error as Patch;
         match error {
             Patch::Io(error) => Self::Io(error),
             Patch::Threads(error) => Self::of_threads(error),

@@ -1,7 +1,7 @@
 //! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier
 //! states. docs/PATCH_FORMAT.md describes the format and the reasons.
 //!
-//! The crate `ferofs-patch` applies patches, and [`build::incremental`](crate::build::incremental)
+//! The crate `ferofs-update` applies patches, and [`build::incremental`](crate::build::incremental)
 //! makes them, with the feature `build`; their items are here.
 //!
 //! ```
@@ -33,7 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub use ferofs_patch::{
+pub use ferofs_update::{
     Applied, AppliedPatches, ApplyProgress, Change, ChangeKind, Delta, DeltaFile, DeltaOutput,
     Error as ApplyError, FileMedium, Medium, NewParents, Origin, Patch, PatchFault, PatchReader,
     PieceCache, Repaired, SizeParts, State, TrailingData, apply, apply_with, log,

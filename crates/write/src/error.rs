@@ -147,7 +147,7 @@ pub enum Error {
     /// A patch, or an image's history, cannot be used.
     #[cfg(feature = "patch")]
     #[error(transparent)]
-    Patch(#[from] ferofs_patch::PatchFault),
+    Patch(#[from] ferofs_update::PatchFault),
     /// One of several patches cannot be used.
     #[cfg(feature = "patch")]
     #[error("{}: {cause}", Escaped::path(path))]
@@ -161,7 +161,7 @@ pub enum Error {
     /// A patch could not be applied, or another change of an image failed.
     #[cfg(feature = "patch")]
     #[error(transparent)]
-    Apply(ferofs_patch::Error),
+    Apply(ferofs_update::Error),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
@@ -350,13 +350,13 @@ impl From<ferofs_codec::EncodeError> for Error {
 }
 
 #[cfg(feature = "patch")]
-impl From<ferofs_patch::Error> for Error {
-    fn from(error: ferofs_patch::Error) -> Self {
+impl From<ferofs_update::Error> for Error {
+    fn from(error: ferofs_update::Error) -> Self {
         match error {
-            ferofs_patch::Error::Io(error) => Self::Io(error),
-            ferofs_patch::Error::Interrupted => Self::Interrupted,
-            ferofs_patch::Error::Read(error) => Self::Read(error),
-            ferofs_patch::Error::Patch(fault) => Self::Patch(fault),
+            ferofs_update::Error::Io(error) => Self::Io(error),
+            ferofs_update::Error::Interrupted => Self::Interrupted,
+            ferofs_update::Error::Read(error) => Self::Read(error),
+            ferofs_update::Error::Patch(fault) => Self::Patch(fault),
             error => Self::Apply(error),
         }
     }

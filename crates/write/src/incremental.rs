@@ -1,6 +1,6 @@
 //! Makes patches, which bring an image up to date: an incremental build that appends what is new to
 //! an existing image. docs/PATCH_FORMAT.md describes the format and the reasons; the crate
-//! `ferofs-patch` applies patches.
+//! `ferofs-update` applies patches.
 //!
 //! `create` makes a patch: it compares, encodes and lays out. This file has what makes one patch of
 //! several ([`compose`]), creates and applies at once ([`add`]), and builds the current tree again
@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferofs_format::xattr::LongPrefix;
-use ferofs_patch::image::SuperblockArea;
-use ferofs_patch::{
+use ferofs_read::{FileSource, Image, Source};
+use ferofs_update::image::SuperblockArea;
+use ferofs_update::{
     Error as ApplyError, FileMedium, Patch, PatchFault, PatchReader, PieceCache, TrailingData,
     apply, check_trailing, recover,
 };
-use ferofs_read::{FileSource, Image, Source};
 
 use crate::build::build;
 use crate::error::{Error, Result};
@@ -78,7 +78,7 @@ pub fn compose(
 
 /// Adds the sources of `options` to the tree of `image`: files replace files of the same path,
 /// directories are merged. Returns `None` if that changes nothing. The image shows the old tree or
-/// the new one at any moment, and [`rollback`](ferofs_patch::rollback) goes back. `trailing` says
+/// the new one at any moment, and [`rollback`](ferofs_update::rollback) goes back. `trailing` says
 /// whether bytes after the image may be overwritten.
 ///
 /// # Errors

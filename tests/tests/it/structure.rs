@@ -55,7 +55,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     (
-        "patch",
+        "update",
         &[
             &["error"],
             &["image"],

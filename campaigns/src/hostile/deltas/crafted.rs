@@ -9,16 +9,18 @@ use ferofs_codec::{Algorithm, Filling, LzmaBits, Params};
 use ferofs_format::Nid;
 use ferofs_format::area::MetadataSize;
 use ferofs_format::inode::FileType;
-use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaHeader, DeltaPiece, PAYLOAD_MAX, digest};
-use ferofs_patch::format::delta_memory::PieceMemory;
-use ferofs_patch::format::piece::{self, base::Base};
-use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
-use ferofs_patch::format::prediction::{
+use ferofs_tests::{Content, Rng};
+use ferofs_update::format::delta_file::{
+    CHUNK, Copy, DeltaHeader, DeltaPiece, PAYLOAD_MAX, digest,
+};
+use ferofs_update::format::delta_memory::PieceMemory;
+use ferofs_update::format::piece::{self, base::Base};
+use ferofs_update::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
+use ferofs_update::format::prediction::{
     Area, DirForm, Edit, Places, Predict, Prediction, Relocated, Relocations, Rules, Shifts,
     SourceCode, Target,
 };
-use ferofs_patch::format::reencode::Encoders;
-use ferofs_tests::{Content, Rng};
+use ferofs_update::format::reencode::Encoders;
 use sha2::{Digest as _, Sha256};
 
 use super::Pair;

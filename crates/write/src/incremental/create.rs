@@ -43,13 +43,13 @@ use self::options::{CreateOptions, Encoding, PatchSummary};
 use self::region::Region;
 use crate::error::{Error, Result};
 use crate::incremental::create::context::Survey;
-use ferofs_patch::format::header::Header;
-use ferofs_patch::format::piece::PIECE_LEN;
-use ferofs_patch::image::digest::PartDigests;
-use ferofs_patch::image::history::History;
-use ferofs_patch::image::journal::MaskedSource;
-use ferofs_patch::image::{SECTOR_POS, SuperblockArea};
-use ferofs_patch::{PatchFault, format};
+use ferofs_update::format::header::Header;
+use ferofs_update::format::piece::PIECE_LEN;
+use ferofs_update::image::digest::PartDigests;
+use ferofs_update::image::history::History;
+use ferofs_update::image::journal::MaskedSource;
+use ferofs_update::image::{SECTOR_POS, SuperblockArea};
+use ferofs_update::{PatchFault, format};
 use ferofs_verity::{Seal, appended_position};
 
 /// Bytes of the old image's metadata that the reader caches: each inode is read several times.

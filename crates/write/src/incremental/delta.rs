@@ -29,7 +29,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
-use ferofs_patch::format::delta_file::{DeltaHeader, DeltaSeal, TREE_MAX};
+use ferofs_update::format::delta_file::{DeltaHeader, DeltaSeal, TREE_MAX};
 use ferofs_verity::{Seal, appended_position, make_tree};
 
 use self::context::DeltaContext;

@@ -7,11 +7,11 @@ use ferofs_format::Nid;
 use ferofs_format::area::MetadataSize;
 use ferofs_format::inode::FileType;
 use ferofs_format::map::Address;
-use ferofs_patch::format::prediction::{
+use ferofs_read::{DataLayout, Image, Inode};
+use ferofs_update::format::prediction::{
     ADDRESS, DirForm, Edit, Fields, Places, Relocated, Relocations, Rules, SIZE, Shifts,
     SourceCode, Target, addresses, fields, moved_inode, old_entries, stored_size,
 };
-use ferofs_read::{DataLayout, Image, Inode};
 
 use crate::error::Result;
 

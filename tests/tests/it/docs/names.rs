@@ -18,7 +18,7 @@ const CRATES: [(&str, &str); 12] = [
     ("read", "crates/read/src"),
     ("host", "crates/host/src"),
     ("write", "crates/write/src"),
-    ("patch", "crates/patch/src"),
+    ("update", "crates/update/src"),
     ("ferofs", "crates/ferofs/src"),
     ("fuse", "crates/fuse/src"),
     ("cli", "crates/cli/src"),

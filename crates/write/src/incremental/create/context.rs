@@ -9,10 +9,10 @@ use ferofs_codec::Params;
 use ferofs_format::inode::FileType;
 use ferofs_format::xattr::UNIT;
 use ferofs_format::{BlockSize, Compat, Incompat, Nid};
-use ferofs_patch::image::SuperblockArea;
-use ferofs_patch::image::history::History;
 use ferofs_read::walk::Walk;
 use ferofs_read::{Image, Source};
+use ferofs_update::image::SuperblockArea;
+use ferofs_update::image::history::History;
 
 use crate::error::Result;
 use crate::incremental::create::options::{CreateOptions, IgnoredAttributes};

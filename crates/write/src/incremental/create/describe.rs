@@ -18,8 +18,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use ferofs_format::{FileOffset, Nid};
-use ferofs_patch::format::change::{Change, ChangeKind, NewParents};
 use ferofs_read::{ExtentData, Image, Location};
+use ferofs_update::format::change::{Change, ChangeKind, NewParents};
 
 use crate::data::encode::SEGMENT;
 use crate::error::Result;

@@ -8,9 +8,9 @@ use ferofs_codec::Params;
 use ferofs_format::inode::FileType;
 use ferofs_format::superblock::{self, Superblock};
 use ferofs_format::{Algorithm, FileOffset, Incompat};
-use ferofs_patch::PatchFault;
-use ferofs_patch::image::SuperblockArea;
 use ferofs_read::{ExtentData, Image};
+use ferofs_update::PatchFault;
+use ferofs_update::image::SuperblockArea;
 
 use crate::error::{Error, Result};
 use crate::incremental::create::context::Survey;

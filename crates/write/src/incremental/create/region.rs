@@ -29,13 +29,13 @@ use super::encoding;
 use super::metadata::root::{self, RootPlace};
 use super::metadata::{MetadataWriter, WrittenMetadata, inode_numbers};
 use super::options::GrowthParts;
-use ferofs_patch::PatchFault;
-use ferofs_patch::format::change::{Change, NewParents};
-use ferofs_patch::format::header::Header;
-use ferofs_patch::format::piece::Piece;
-use ferofs_patch::image::history::{Origin, RECORD, Record};
-use ferofs_patch::image::overlay::Overlay;
-use ferofs_patch::image::{SECTOR_POS, Sector};
+use ferofs_update::PatchFault;
+use ferofs_update::format::change::{Change, NewParents};
+use ferofs_update::format::header::Header;
+use ferofs_update::format::piece::Piece;
+use ferofs_update::image::history::{Origin, RECORD, Record};
+use ferofs_update::image::overlay::Overlay;
+use ferofs_update::image::{SECTOR_POS, Sector};
 
 /// The appended bytes, and the other changes of the patch.
 pub(crate) struct Region {

@@ -1,6 +1,6 @@
 //! What the steps after the division into parts work with: both images, and the length of parts.
 
-use ferofs_patch::format::prediction::Prediction;
+use ferofs_update::format::prediction::Prediction;
 
 use super::content::FileExtent;
 use super::copies::Equal;

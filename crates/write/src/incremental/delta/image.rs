@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ferofs_patch::format::delta_file::{CHUNK, digest};
 use ferofs_read::{Cancel, FileSource, Image, OpenOptions, Source};
+use ferofs_update::format::delta_file::{CHUNK, digest};
 use sha2::{Digest as _, Sha256};
 
 use super::content::{FileExtent, ImageContent};

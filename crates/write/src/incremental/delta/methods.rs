@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use ferofs_codec::{Filling, LIBLZ4, Params, codec};
 use ferofs_format::{Algorithm, FileOffset};
-use ferofs_patch::format::plan::{ExtentKind, UnitExtent};
-use ferofs_patch::format::reencode::Encoders;
 use ferofs_read::Image;
+use ferofs_update::format::plan::{ExtentKind, UnitExtent};
+use ferofs_update::format::reencode::Encoders;
 
 use super::content::{FileExtent, ImageContent};
 use super::image::DeltaImage;

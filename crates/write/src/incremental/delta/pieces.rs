@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 
-use ferofs_patch::format::delta_file::{COPIES_MAX, Copy, DeltaPiece};
-use ferofs_patch::format::delta_memory::PieceMemory;
-use ferofs_patch::format::piece::PIECE_LEN;
-use ferofs_patch::format::piece::base::{Base, REFERENCES_MAX};
-use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
-use ferofs_patch::format::prediction::{Predict, Relocations};
-use ferofs_patch::format::reencode::{Encoders, work_limit};
+use ferofs_update::format::delta_file::{COPIES_MAX, Copy, DeltaPiece};
+use ferofs_update::format::delta_memory::PieceMemory;
+use ferofs_update::format::piece::PIECE_LEN;
+use ferofs_update::format::piece::base::{Base, REFERENCES_MAX};
+use ferofs_update::format::plan::{ExtentKind, Item, Plan, Reference};
+use ferofs_update::format::prediction::{Predict, Relocations};
+use ferofs_update::format::reencode::{Encoders, work_limit};
 use parking_lot::Mutex;
 
 use super::content::ImageContent;

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use ferofs_format::map::Address;
 use ferofs_format::{Nid, superblock};
-use ferofs_patch::format::prediction::{
+use ferofs_read::Inode;
+use ferofs_update::format::prediction::{
     Area, INODES_MAX, Prediction, Relocations, Rules, addresses, stored_size, superblock_bytes,
 };
-use ferofs_read::Inode;
 
 use super::content::ContentFile;
 use super::image::DeltaImage;

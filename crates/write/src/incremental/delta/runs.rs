@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use ferofs_format::FileOffset;
-use ferofs_patch::format::delta_file::PAYLOAD_MAX;
-use ferofs_patch::format::plan::{ExtentKind, Unit};
-use ferofs_patch::format::reencode::Encoders;
+use ferofs_update::format::delta_file::PAYLOAD_MAX;
+use ferofs_update::format::plan::{ExtentKind, Unit};
+use ferofs_update::format::reencode::Encoders;
 
 use super::context::{DeltaContext, content_len, extents, made_len};
 use super::methods::stored;

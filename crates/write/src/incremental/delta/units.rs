@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use ferofs_format::Algorithm;
-use ferofs_patch::format::delta_file::EXTENT_MAX;
-use ferofs_patch::format::piece::PIECE_LEN;
+use ferofs_update::format::delta_file::EXTENT_MAX;
+use ferofs_update::format::piece::PIECE_LEN;
 
 use super::content::ImageContent;
 use super::copies::Equal;

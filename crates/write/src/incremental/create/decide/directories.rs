@@ -13,7 +13,7 @@ use super::{ReuseDecision, ReuseDecisions, compare};
 use crate::error::Result;
 use crate::incremental::create::context::Inputs;
 use crate::incremental::create::metadata::root::RootPlace;
-use ferofs_patch::format::prediction;
+use ferofs_update::format::prediction;
 
 /// Old directories with fewer blocks are written as a whole: a chunk table would save little.
 const LARGE: u64 = 4;

@@ -2,7 +2,7 @@
 //! program that was compiled again has other addresses in it. Ranges of both lie side by side
 //! although some bytes differ.
 
-use ferofs_patch::format::piece::delta::Step;
+use ferofs_update::format::piece::delta::Step;
 
 /// Bytes by which equal ranges are found.
 const KEY: usize = 8;
@@ -170,7 +170,7 @@ fn best_len(equal: impl Iterator<Item = bool>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferofs_patch::format::piece::delta;
+    use ferofs_update::format::piece::delta;
     use proptest::prelude::*;
 
     fn round_trip(old: &[u8], new: &[u8]) -> usize {

@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 use crate::incremental::create::context::CreateContext;
 use crate::incremental::create::metadata::WrittenMetadata;
 use crate::options::RunOptions;
-use ferofs_patch::format::piece::base::{Base, REFERENCES_MAX};
-use ferofs_patch::format::piece::delta::{self, DELTA_MAX};
-use ferofs_patch::format::piece::{PIECE_LEN, Piece, PieceKind, compress};
-use ferofs_patch::format::plan::{Item, Plan, Reference};
-use ferofs_patch::format::prediction::Prediction;
-use ferofs_patch::format::reencode::Encoders;
-use ferofs_patch::image::digest::of_piece;
 use ferofs_threads::fitting_workers;
+use ferofs_update::format::piece::base::{Base, REFERENCES_MAX};
+use ferofs_update::format::piece::delta::{self, DELTA_MAX};
+use ferofs_update::format::piece::{PIECE_LEN, Piece, PieceKind, compress};
+use ferofs_update::format::plan::{Item, Plan, Reference};
+use ferofs_update::format::prediction::Prediction;
+use ferofs_update::format::reencode::Encoders;
+use ferofs_update::image::digest::of_piece;
 
 /// Zstandard's level up to [`LARGE`] appended bytes, and above.
 pub(crate) const LEVELS: [i32; 2] = [19, 12];

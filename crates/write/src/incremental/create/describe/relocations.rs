@@ -13,8 +13,8 @@ use crate::incremental::create::context::CreateContext;
 use crate::incremental::create::decide::{ReuseDecision, ReuseDecisions};
 use crate::incremental::create::metadata::{NewInode as WrittenInode, WrittenMetadata};
 use crate::incremental::relocations::{MovedContent, NewInode, relocations};
-use ferofs_patch::format::header::Header;
-use ferofs_patch::format::prediction::{
+use ferofs_update::format::header::Header;
+use ferofs_update::format::prediction::{
     Area, INODES_MAX, Prediction, Relocations, Rules, inline_of,
 };
 

@@ -16,9 +16,9 @@ use crate::error::Result;
 use crate::incremental::create::context::{CreateContext, NAMED_MAX, name_hash, names_like};
 use crate::incremental::create::decide::{ReuseDecision, ReuseDecisions};
 use crate::incremental::create::metadata::WrittenMetadata;
-use ferofs_patch::format::piece::PIECE_LEN;
-use ferofs_patch::format::plan::{ExtentKind, Unit, UnitExtent};
-use ferofs_patch::format::reencode::Encoders;
+use ferofs_update::format::piece::PIECE_LEN;
+use ferofs_update::format::plan::{ExtentKind, Unit, UnitExtent};
+use ferofs_update::format::reencode::Encoders;
 
 /// Whose content an extent has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +200,7 @@ pub(crate) struct Shape {
     pub(crate) pcluster: u32,
 }
 
-/// Encodes the content again as [`Patch`](ferofs_patch::Patch) will, and lets the payload carry
+/// Encodes the content again as [`Patch`](ferofs_update::Patch) will, and lets the payload carry
 /// each extent that does not become the same bytes. `appended` is what the image has.
 pub(crate) fn encode_again(
     stored: &[StoredExtent],

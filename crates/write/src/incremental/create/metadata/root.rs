@@ -13,13 +13,13 @@ use ferofs_format::{BytePos, DeviceId, FileOffset, Incompat, Nid};
 
 use crate::error::{Error, Result};
 use crate::incremental::create::context::Survey;
-use ferofs_patch::PatchFault;
-use ferofs_patch::image::history::History;
-use ferofs_patch::image::overlay::Overlay;
-use ferofs_patch::image::{SuperblockArea, covered_end};
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::walk::Walk;
 use ferofs_read::{Image, Inode, Source};
+use ferofs_update::PatchFault;
+use ferofs_update::image::history::History;
+use ferofs_update::image::overlay::Overlay;
+use ferofs_update::image::{SuperblockArea, covered_end};
 
 /// Nids that the superblock's 16-bit field can hold.
 const NIDS: u64 = 1 << 16;

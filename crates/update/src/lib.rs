@@ -1,7 +1,7 @@
 //! A part of ferofs: users choose `ferofs`, `ferofs-fuse` or `ferofs-cli`.
 //!
-//! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier
-//! states. docs/PATCH_FORMAT.md describes the format and the reasons.
+//! Brings an image up to date with a small patch or delta, in place, in memory or as a new file, and
+//! goes back to earlier states. docs/PATCH_FORMAT.md describes the format and the reasons.
 //!
 //! The crate has what a device needs, which gets patches and applies them.
 //! `ferofs_write::incremental` makes patches, with the modules [`format`](mod@format) and
@@ -19,13 +19,13 @@
 //! ```no_run
 //! use std::path::Path;
 //!
-//! use ferofs_patch::{FileMedium, Patch, TrailingData, apply};
+//! use ferofs_update::{FileMedium, Patch, TrailingData, apply};
 //! use ferofs_read::Cancel;
 //!
 //! let patch = Patch::open(Path::new("update.patch"))?;
 //! let medium = FileMedium::open(Path::new("system.erofs"))?;
 //! apply(&medium, &patch, TrailingData::Keep, &Cancel::default())?;
-//! # Ok::<(), ferofs_patch::Error>(())
+//! # Ok::<(), ferofs_update::Error>(())
 //! ```
 
 #![deny(unsafe_code)]
