@@ -12,7 +12,7 @@ use crate::exit::Failure;
 
 /// The first line of the help of `-z`.
 pub(crate) fn compress_help() -> String {
-    format!("{}, or none", compressor_names().join(", "))
+    format!("{}, none", compressor_names().join(", "))
 }
 
 /// The value of `--preset`.
