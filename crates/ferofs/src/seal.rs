@@ -114,7 +114,7 @@ impl BuildSeal {
     /// Gives the file of [`Self::in_file`] its name. Call it after the build.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`](crate::Error::Io).
     pub fn finish(&self) -> Result<()> {
         let file = self.file.lock().take();
         match file {

@@ -45,7 +45,7 @@ use crate::progress::Summary;
 ///
 /// # Errors
 /// [`Error::InPatch`] for a patch that does not fit the image before it, and all errors of
-/// [`create`].
+/// `create`.
 pub fn compose(
     base: &Path,
     patches: &[PathBuf],
